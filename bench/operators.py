@@ -21,18 +21,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psycopg
 
 from bench.gateway import Gateway, environ_of, gateway
 from bench.measure import Report, timed
 from holdfast.api.openclaw import ListAsked, list_tasks
 from holdfast.api.task_lists import TasksAsked, read_page
-from holdfast.api.tasks import read_detail
+from holdfast.api.tasks import TaskAsked, read_detail
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.ids import new_run_id, new_task_id
 from holdfast.core.payload import digest_of
 from holdfast.core.task import RuntimeName
+from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.store import Store, Tx
 from holdfast.store.boot_proofs import BootProofs
@@ -177,38 +177,26 @@ def fill_postgres(url: str, finished: int, now: datetime) -> None:
 
 # --- what is asked
 
-# The values of one filter each; those that the list does not know are left out.
-FILTERS: dict[str, object] = {
-    "status": ["failed"],
-    "owner": "owner 7",
-    "runtime": "cron",
-    "name": "name 7",
-    "session_key": "agent:main:7",
-    "session": "agent:main:7",
-    "agent": "main",
-    "agent_id": "main",
-    "key": "key 70",
+FILTERS: dict[str, TasksAsked] = {
+    "no filter": TasksAsked(),
+    "by status": TasksAsked(status=(TaskStatus.FAILED,)),
+    "by runtime": TasksAsked(runtime=RuntimeName.CRON),
+    "by name": TasksAsked(name="name 7"),
+    "by owner": TasksAsked(owner="owner 7"),
+    "by agent": TasksAsked(agent_id="main"),
+    "by session": TasksAsked(session_key="agent:main:7"),
+    "by key": TasksAsked(key="key 70"),
+    "by age": TasksAsked(older_than_s=10 * 86_400),
+    "by text": TasksAsked(text="tides"),
+    "by status and name": TasksAsked(status=(TaskStatus.FAILED,), name="name 3"),
 }
 
 
 def pages() -> dict[str, Read]:
-    found: dict[str, Read] = {"no filter": _page_of(TasksAsked())}
-    for field, value in FILTERS.items():
-        for given in (value, [value]):
-            with contextlib.suppress(msgspec.ValidationError):
-                # Every field has its camelCase name on the wire, or its own.
-                found[f"by {field}"] = _page_of(_asked(field, given))
-                break
+    found: dict[str, Read] = {name: _page_of(asked) for name, asked in FILTERS.items()}
     found["tasks.list, by last change"] = lambda tx: list_tasks(tx, ListAsked(sort_by="updatedAt", limit=50))
     found["tasks.list, by end"] = lambda tx: list_tasks(tx, ListAsked(sort_by="endedAt", limit=50))
     return found
-
-
-def _asked(field: str, value: object) -> TasksAsked:
-    if field not in TasksAsked.__struct_fields__:
-        raise msgspec.ValidationError(field)
-    on_the_wire = dict(zip(TasksAsked.__struct_fields__, TasksAsked.__struct_encode_fields__, strict=True))
-    return msgspec.convert({on_the_wire[field]: value}, TasksAsked)
 
 
 def _page_of(asked: TasksAsked) -> Read:
@@ -288,12 +276,18 @@ def explain_on_sqlite(path: Path) -> Callable[[str, dict[str, Any]], list[str]]:
     return explain
 
 
-def explain_on_postgres(url: str) -> Callable[[str, dict[str, Any]], list[str]]:
+def explain_on_postgres(store: Any) -> Callable[[str, dict[str, Any]], list[str]]:
+    """Through a session of the store: its settings decide which plans the server makes."""
+
     def explain(query: str, params: dict[str, Any]) -> list[str]:  # noqa: ARG001 - plans are generic
-        with psycopg.connect(url, autocommit=True, options="-c search_path=holdfast") as connection:
-            sql, _ = numbered(load_queries("postgres")[query])
-            result = connection.pgconn.exec_(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {sql}".encode())
-            return [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
+        sql, _ = numbered(load_queries("postgres")[query])
+
+        def ask(session: Any) -> list[str]:
+            result = session._link.command(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {sql}".encode())  # noqa: SLF001 - as our tests do
+            return [row[0] for row in session._link.rows(result)]  # noqa: SLF001 - as our tests do
+
+        found: list[str] = store._writer.exclusively(ask)  # noqa: SLF001 - as our tests do
+        return found
 
     return explain
 
@@ -315,25 +309,20 @@ def memory_while_paging(one: Gateway, pages_read: int) -> tuple[float, float]:
                 raise RuntimeError(answer)
             return answer["payload"]
 
-        before: str | None = None
+        token: str | None = None
+        id_field = TaskAsked.__struct_encode_fields__[0]
         memory = 0.0
         for number in range(WARM_UP_PAGES + pages_read):
-            page = ask("ledger.list", limit=200, **({} if before is None else {"before": before}))
-            before = page.get("next_page_token") or page.get("nextPageToken")
+            page = ask("ledger.list", limit=200, **({} if token is None else {"pageToken": token}))
+            token = page["nextPageToken"]
             if number % 10 == 0:
-                ask("ledger.show", **{_id_field(): page["tasks"][0]["id"]})
+                ask("ledger.show", **{id_field: page["tasks"][0]["id"]})
                 ask("tasks.list", limit=200)
             if number % 100 == 0:
                 ask("upkeep.audit")
             if number == WARM_UP_PAGES:
                 memory = one.memory_mib()
         return memory, one.memory_mib()
-
-
-def _id_field() -> str:
-    from holdfast.api.tasks import TaskAsked
-
-    return TaskAsked.__struct_encode_fields__[0]
 
 
 # --- all of it
@@ -385,7 +374,7 @@ def bench_postgres(
     raw = psycopg.connect(urls["long"], autocommit=True, options="-c search_path=holdfast")
     try:
         _bench(report, "PostgreSQL", stores, lambda sql: raw.execute(sql).fetchall(), finished)
-        print_plans("PostgreSQL", explain_on_postgres(urls["long"]), stores["long"])
+        print_plans("PostgreSQL", explain_on_postgres(stores["long"]), stores["long"])
     finally:
         raw.close()
         for store in stores.values():

@@ -51,7 +51,7 @@ def test_show_tells_what_the_producer_said_and_what_came_too_late(
     assert "4 reports of its producer did not reach the ledger" in shown.out
     for words in ("painter", "ffmpeg (2 uses)", "frame 1", "its machine is gone"):
         assert words in shown.out
-    assert whole["recorded"]["late_report"]["result"]["value"] == 3
+    assert whole["recorded"]["lateReport"]["result"]["value"] == 3
     assert whole["task"]["status"] == "lost"
 
 
@@ -62,7 +62,7 @@ def test_cancel_tells_why_a_task_that_has_ended_is_not_cancelled(
 
     called = run("tasks", "cancel", task_id, "--json")
 
-    assert called.status == 0
+    assert called.status == 3
     assert (called.json["outcome"], called.json["cancelled"]) == ("already_ended", False)
     assert called.json["reason"] == "it has already ended as lost"
 

@@ -74,6 +74,7 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "producer.create": [("", {"name": "theirs", "goal": "x", "runtime": "cli", "owner": "victim"})],
     "producer.start": [("task", {"runId": "ID"})],
     "producer.beat": [("task", {"runId": "ID"})],
+    "producer.dropped": [("task", {"runId": "ID", "total": 1})],
     "producer.progress": [("task", {"runId": "ID", "summary": "x"})],
     "producer.finish": [("task", {"runId": "ID"})],
     "producer.fail": [("task", {"runId": "ID", "message": "x"})],

@@ -68,6 +68,9 @@ PARTIAL = {
     "deliveries_due",
     "firings_open",
     "ledger_events_dropped",
+    # Reports of producers that went wrong, newest first and limited.
+    "recorded_tasks_dropped",
+    "recorded_tasks_late",
     "restarts_open",
     "run_checkpoints_paused",
     "run_checkpoints_resuming",
@@ -80,6 +83,7 @@ PARTIAL = {
     "runs_waiting",
     "sessions_busy",
     "sessions_ready",
+    "tasks_to_stop",
 }
 # From one end, and no further than the limit.
 FROM_ONE_END = {"newest_events", "oldest_event"}

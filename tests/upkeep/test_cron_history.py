@@ -13,7 +13,7 @@ from holdfast.core.transitions import FiringStatus, TaskStatus
 from holdfast.engine.producers.contract import Alive, Dead, LifeUnknown, NotMine
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from holdfast.upkeep.cron_history import CronHistory
+from holdfast.upkeep.cron_history import FiringHistory
 from holdfast.upkeep.proofs import RuntimeProofs
 from holdfast.upkeep.sweep import Sweep, Swept
 from tests.builders import START, a_firing, a_task, write
@@ -37,7 +37,7 @@ async def test_a_lost_report_is_recovered_from_the_history_with_the_result_of_it
     firing = a_firing(status=FiringStatus.DONE, task_id=done.id)
     write(store, lambda tx: (tx.tasks.create(done), tx.firings.create(firing)))
     run = recorded_run(store, runtime=RuntimeName.CRON, details={field: firing.id})
-    sweep = Sweep(store, clock, proofs=RuntimeProofs([CronHistory(store)]))
+    sweep = Sweep(store, clock, proofs=RuntimeProofs([FiringHistory(store)]))
     clock.advance(minutes=5)
 
     plan = await sweep.plan(prunes=False)
@@ -53,7 +53,7 @@ async def test_a_failed_firing_is_a_failure_of_the_record(store: Store, clock: F
     firing = a_firing(status=FiringStatus.FAILED)
     write(store, lambda tx: tx.firings.create(firing))
     run = recorded_run(store, runtime=RuntimeName.CRON, details={"reference": firing.id})
-    sweep = Sweep(store, clock, proofs=RuntimeProofs([CronHistory(store)]))
+    sweep = Sweep(store, clock, proofs=RuntimeProofs([FiringHistory(store)]))
     clock.advance(minutes=5)
 
     await sweep.apply(await sweep.plan())
@@ -79,11 +79,11 @@ async def test_the_history_says_whether_cron_work_is_still_to_end(
     firing = a_firing(status=status)
     write(store, lambda tx: tx.firings.create(firing))
 
-    assert isinstance(await CronHistory(store).is_alive(cron_work(store, reference=firing.id)), answer)
+    assert isinstance(await FiringHistory(store).is_alive(cron_work(store, reference=firing.id)), answer)
 
 
 async def test_only_cron_work_that_names_its_firing_is_answered_for(store: Store) -> None:
-    history = CronHistory(store)
+    history = FiringHistory(store)
     work = cron_work(store, source_id="nightly")
     gone = cron_work(store, reference="fire_gone")
     other = msgspec.structs.replace(gone, task=msgspec.structs.replace(gone.task, runtime=RuntimeName.CLI))

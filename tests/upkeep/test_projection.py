@@ -115,7 +115,7 @@ async def test_a_view_says_what_the_ledger_has_and_why_it_is_not_shown(
         )
 
     why = f"its process {os.getpid()} on {worker.boot.node} has ended"
-    assert msgspec.to_builtins(detail.task.projection) == {"stored_status": "running", "why": why}
+    assert msgspec.to_builtins(detail.task.projection) == {"storedStatus": "running", "why": why}
     assert wire.last_activity == why
     assert wire.execution is not None
     assert wire.execution.state == "queued"

@@ -35,20 +35,26 @@ ASKED: dict[str, Callable[[Tx, str], object]] = {
             TasksAsked(status=(TaskStatus.RUNNING, TaskStatus.FAILED)),
             TasksAsked(owner="ada"),
             TasksAsked(owner="ada", status=(TaskStatus.RUNNING,)),
-            TasksAsked(name="t"),
-            TasksAsked(runtime=RuntimeName.CLI),
+            TasksAsked(runtime=RuntimeName.CRON),
+            TasksAsked(name="research"),
             TasksAsked(agent_id="main"),
             TasksAsked(session_key="agent:main:main"),
-            TasksAsked(key="k"),
-            TasksAsked(older_than_s=60.0),
-            TasksAsked(newer_than_s=60.0),
-            TasksAsked(text="t"),
+            TasksAsked(key="tides"),
+            TasksAsked(older_than_s=60),
+            TasksAsked(newer_than_s=60),
+            TasksAsked(text="tides"),
         )
     ],
-    "pages in OpenClaw's orders": lambda tx, _: [
-        list_tasks(tx, ListAsked(sort_by=order), projection=PROJECTION)
-        for order in (None, "updatedAt", "endedAt")
-    ],
+    "pages in OpenClaw's orders": lambda tx, _: (
+        [
+            list_tasks(tx, ListAsked(sort_by=order), projection=PROJECTION)
+            for order in (None, "updatedAt", "endedAt")
+        ]
+        + [
+            list_tasks(tx, asked)
+            for asked in (ListAsked(agent_id="main"), ListAsked(session_key="agent:main:main"))
+        ]
+    ),
     "show": lambda tx, task_id: (
         read_detail(tx, task_id, START, projection=PROJECTION),
         get_task(tx, GetAsked(task_id=task_id), projection=PROJECTION),

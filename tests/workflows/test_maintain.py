@@ -36,7 +36,7 @@ from holdfast.engine.producers.contract import (
 from holdfast.engine.producers.producers import Producers
 from holdfast.store import Store, Tx
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock
-from holdfast.upkeep.cron_history import CronHistory
+from holdfast.upkeep.cron_history import FiringHistory
 from holdfast.upkeep.proofs import RuntimeProofs
 from holdfast.upkeep.sweep import ChangeKind, Sweep, SweepPlan, Swept
 from tests.builders import START, a_firing, a_task, later, write
@@ -111,7 +111,7 @@ class MaintainedLedger:
 
 
 def a_sweep(store: Store, clock: FakeClock) -> Sweep:
-    return Sweep(store, clock, proofs=RuntimeProofs([Sessions(), CronHistory(store)]))
+    return Sweep(store, clock, proofs=RuntimeProofs([Sessions(), FiringHistory(store)]))
 
 
 async def maintain(store: Store, clock: FakeClock) -> tuple[SweepPlan, Swept]:
@@ -251,7 +251,7 @@ def test_an_error_in_the_recovery_of_one_record_is_told_and_keeps_none_of_the_ot
 
     scene = MaintainedLedger(store)
     clock.advance(minutes=5)
-    sweep = Sweep(store, clock, proofs=RuntimeProofs([Broken(), CronHistory(store)]))
+    sweep = Sweep(store, clock, proofs=RuntimeProofs([Broken(), FiringHistory(store)]))
 
     async def sweep_all() -> Swept:
         return await sweep.apply(await sweep.plan())

@@ -524,6 +524,13 @@ _TABLE = [
         producers.beating_work,
         "A sign of life; the answer tells whether a cancel was requested.",
     ),
+    _reports_own(
+        "producer.dropped",
+        producers.DroppedAsked,
+        RecordedView,
+        producers.noting_dropped,
+        "The producer could not send some reports: they are counted, and an audit tells of them.",
+    ),
     _writes_own(
         "producer.finish",
         producers.FinishAsked,

@@ -37,14 +37,14 @@ def build_sweep(
     has_died: Callable[[Boot], bool],
     watch: ClockWatch | None = None,
 ) -> Sweep:
-    from holdfast.upkeep.cron_history import CronHistory
+    from holdfast.upkeep.cron_history import FiringHistory
     from holdfast.upkeep.proofs import RuntimeProofs
     from holdfast.upkeep.sweep import Sweep
 
     return Sweep(
         store,
         clock,
-        proofs=RuntimeProofs([*runtimes, CronHistory(store)]),
+        proofs=RuntimeProofs([*runtimes, FiringHistory(store)]),
         watch=watch,
         has_died=has_died,
         plugins=load_plugin_sweeps(),

@@ -89,8 +89,11 @@ def is_told(policy: NotifyPolicy, status: TaskStatus) -> bool:
             return is_terminal(status) or status in _TOLD_CHANGES
 
 
-def update_key(task_id: str, status: TaskStatus) -> str:
-    """The idempotency key of the update: a task is told of once for each status."""
+def update_key(task_id: str, run_id: str, status: TaskStatus) -> str:
+    """The idempotency key of the update: each end is told once, also the end after a person's retry. Of every
+    other status a task is told once, because a run that is resumed may come to the same wait again."""
+    if is_terminal(status):
+        return f"{_UPDATE}{task_id}:{run_id}:{status.value}"
     return f"{_UPDATE}{task_id}:{status.value}"
 
 

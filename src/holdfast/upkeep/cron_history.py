@@ -23,7 +23,7 @@ from holdfast.store import Store, Tx
 _BEGINNING = "fire_"
 
 
-class CronHistory:
+class FiringHistory:
     """Answers for cron work whose `source_id` or `reference` is the id of a firing: how that firing went.
 
     A record that names only its schedule is not answered for: another occurrence may have another outcome.

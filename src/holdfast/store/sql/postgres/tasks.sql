@@ -84,11 +84,54 @@ SELECT * FROM unnest(
          CAST(:ended_at AS bigint[]), CAST(:cleanup_after AS bigint[]))
 ON CONFLICT (id) DO NOTHING;
 
+-- name: page_of_tasks_in_status
+-- Those in one status, newest first.
+-- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE (status, id) < (:status, :before) AND (status, id) > (:status, :after)
+ ORDER BY status DESC, id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_owner
+-- Those of one owner, newest first.
+-- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE (owner, id) < (:owner, :before) AND (owner, id) > (:owner, :after)
+ ORDER BY owner DESC, id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_name
+-- Those with one name, newest first.
+-- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE (name, id) < (:name, :before) AND (name, id) > (:name, :after)
+ ORDER BY name DESC, id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_runtime
+-- Those of one runtime, newest first.
+-- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE (runtime, id) < (:runtime, :before) AND (runtime, id) > (:runtime, :after)
+ ORDER BY runtime DESC, id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_key
+-- Those with one dedup key, newest first: each owner may have one.
+-- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE dedup_key IS NOT NULL AND (dedup_key, id) < (:key, :before) AND (dedup_key, id) > (:key, :after)
+ ORDER BY dedup_key DESC, id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_session
+-- Those of one session, newest first.
+-- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE session_key IS NOT NULL AND (session_key, id) < (:session_key, :before) AND (session_key, id) > (:session_key, :after)
+ ORDER BY session_key DESC, id DESC LIMIT :limit;
+
 -- name: page_of_tasks_of_agent
 -- Those of the sessions of one agent, newest first.
--- Differs: the index has the agent as this database's own function finds it.
+-- Differs: the index has the agent as this database's own function finds it. With `=`, the server may walk through
+-- the primary key instead.
 SELECT * FROM tasks
  WHERE session_key >= 'agent:' AND session_key < 'agent;'
-   AND split_part(session_key, ':', 2) = :agent
-   AND id < :before AND id > :after
- ORDER BY id DESC LIMIT :limit;
+   AND (split_part(session_key, ':', 2), id) < (:agent, :before)
+   AND (split_part(session_key, ':', 2), id) > (:agent, :after)
+ ORDER BY split_part(session_key, ':', 2) DESC, id DESC LIMIT :limit;

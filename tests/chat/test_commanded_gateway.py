@@ -128,6 +128,6 @@ def test_the_command_of_an_agent_sees_the_tasks_of_its_own_session(phone: Phone)
     told = cli("chat", key, "-m", "what do you do?")
 
     found = json.loads(told.out)
-    assert (found["session_key"], found["line"]) == (key, "1 running · 1 queued")
+    assert (found["sessionKey"], found["line"]) == (key, "1 running · 1 queued")
     titles = {one["title"] for one in found["tasks"]}
     assert titles == {"what do you do?", "‹b›own‹/b›"}  # noqa: RUF001 - no tags

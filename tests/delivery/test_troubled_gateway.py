@@ -81,7 +81,7 @@ class Trouble:
 
     def kill(self) -> None:
         """The receiver answers what it holds once the gateway is dead."""
-        boot = self.fleet.until_ready()["boot_id"]
+        boot = self.fleet.until_ready()["bootId"]
         self.fleet.kill_gateway()
         self.open_gates()
         self.fleet.until_ready(unless_boot=boot)

@@ -23,7 +23,7 @@ def test_a_session_shows_its_own_tasks(run: Run, ledger: Opens) -> None:
 
     view, screen = run("sessions", "tasks", KEY, "--json").json, run("sessions", "tasks", KEY)
 
-    assert (view["session_key"], view["line"], view["more"]) == (KEY, "1 running", 0)
+    assert (view["sessionKey"], view["line"], view["more"]) == (KEY, "1 running", 0)
     assert [one["title"] for one in view["tasks"]] == ["fetch ‹b›milk‹/b›"]  # noqa: RUF001 - no tags
     assert screen.status == 0
     assert "not hers" not in screen.out

@@ -67,7 +67,6 @@ PARTIAL = {
     "deliveries_attempting",
     "deliveries_due",
     "firings_open",
-    "ledger_events_dropped",
     # Reports of producers that went wrong, newest first and limited.
     "recorded_tasks_dropped",
     "recorded_tasks_late",

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast.core.clock import SystemClock, to_micros
-from holdfast.core.events import EventKind
 from holdfast.core.finding import Finding, FindingCode, Severity
 from holdfast.core.program_records import Question
 from holdfast.core.run import Queue
@@ -18,6 +17,7 @@ from holdfast.core.task import NotifyPolicy, RuntimeName
 from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.clocks.jump_watch import ClockWatch
+from holdfast.engine.producers.writes import failing, noting_drops
 from holdfast.store import Store, Tx
 from holdfast.store.clock import LedgerClock
 from holdfast.testing import FakeClock
@@ -221,25 +221,35 @@ def test_updates_that_are_promised_without_a_place_for_them_are_a_finding(store:
     assert (one.code, one.evidence["lacks"]) == (FindingCode.WEAK_METADATA, "origin")
 
 
-def test_dropped_reports_are_a_finding_for_a_week_with_the_last_count_of_each_record(store: Store) -> None:
+def test_dropped_reports_are_a_finding_for_a_week(store: Store) -> None:
     run = recorded_run(store, details=KNOWN, beat_at=later(days=6))
+    for total in (2, 5):
+        store.write_now(noting_drops(run.id, total, now=START))
 
-    def drop(tx: Tx) -> None:
-        for total in (2, 5):
-            tx.emit(EventKind.RECORDS_DROPPED, run.id, at=START, task_id=run.task_id, total=total)
-
-    write(store, drop)
-
-    (one,), after = findings(store, later(days=6)), found(store, later(days=7, minutes=-1))
+    (one,), after = findings(store, later(days=6)), found(store, later(days=7))
 
     assert (one.code, one.severity, one.evidence["total"]) == (
         FindingCode.RECORDS_DROPPED,
         Severity.WARNING,
         5,
     )
-    assert one.record_ids == (run.task_id, run.id)
-    assert FindingCode.RECORDS_DROPPED in {code for code, _, _ in after}
-    assert FindingCode.RECORDS_DROPPED not in {code for code, _, _ in found(store, later(days=7))}
+    assert one.record_ids == (run.task_id,)
+    assert FindingCode.RECORDS_DROPPED not in {code for code, _, _ in after}
+
+
+def test_an_end_that_was_reported_after_another_end_is_a_finding(store: Store) -> None:
+    run = recorded_run(store, details=KNOWN)
+    store.write_now(failing(run.id, FAILURE, now=later(minutes=1)))
+    store.write_now(failing(run.id, FAILURE, status=RunStatus.TIMED_OUT, now=later(minutes=2)))
+
+    (one,) = findings(store, later(minutes=3))
+
+    assert (one.code, one.severity, one.record_ids) == (
+        FindingCode.LATE_REPORT,
+        Severity.WARNING,
+        (run.task_id, run.id),
+    )
+    assert (one.evidence["status"], one.evidence["reported"]) == ("failed", "timed_out")
 
 
 # --- clocks

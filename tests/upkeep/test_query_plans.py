@@ -66,7 +66,14 @@ ASKED: dict[str, Callable[[Tx, str], object]] = {
 # Few rows, however long the history: a process leaves one, and retention takes it.
 SMALL = {"boots", "ledger_facts", "counters", "counter_deltas"}
 # These indexes hold only what is looked for, so walking through one does not depend on the history.
-PARTIAL = {"boots_alive", "ledger_events_dropped", "deliveries_failed", "tasks_unstamped", "runs_recorded"}
+PARTIAL = {
+    "boots_alive",
+    "deliveries_failed",
+    "recorded_tasks_dropped",
+    "recorded_tasks_late",
+    "runs_recorded",
+    "tasks_unstamped",
+}
 
 
 @contextmanager

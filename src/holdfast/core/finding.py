@@ -28,6 +28,8 @@ class FindingCode(StrEnum):
     UNKNOWN_TASK = "unknown_task"
     # Reports of a producer that the ledger did not get.
     RECORDS_DROPPED = "records_dropped"
+    # A producer reported another end after its record had ended.
+    LATE_REPORT = "late_report"
     # Recorded work without the facts by which it can be found again, proved alive or reported.
     WEAK_METADATA = "weak_metadata"
     CLOCK_SKEW = "clock_skew"

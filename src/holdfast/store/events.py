@@ -54,10 +54,6 @@ class EventTable:
             self._sql.run("set_fact", {"name": "pruned_events", "value": f"{newest[0]}.{newest[1]}"})
         return len(gone)
 
-    def newest_drops(self, *, limit: int) -> list[Event]:
-        """The last events that tell of dropped reports, newest first."""
-        return [event_from_row(row) for row in self._sql.all("newest_dropped_reports", {"limit": limit})]
-
     def counts(self, noun: str) -> dict[str, int]:
         """How many records of a noun have each status, without a scan."""
         return {row[0]: int(row[1]) for row in self._sql.all("counts", {"noun": noun}) if row[1]}

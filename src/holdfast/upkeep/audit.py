@@ -33,7 +33,7 @@ PAGE = 500
 # How many live tasks one audit looks at, and how many ended or failed records of each kind.
 MOST_LIVE = 10_000
 MOST_ENDED = 1000
-# How long a dropped report is a finding; the feed keeps it for longer.
+# How long after the last report dropped ones are a finding; the record keeps their number.
 DROPS_SHOWN = timedelta(days=7)
 # How many names of tasks that workers can run are in the evidence.
 SHOWN_NAMES = 20
@@ -123,6 +123,7 @@ class Audit:
             *self._of_unstamped_tasks(),
             *self._of_ended_tasks(),
             *self._of_dropped_records(),
+            *self._of_late_reports(),
             *self._of_clocks(),
         ]
         # Errors first; each severity in the order of the checks.
@@ -386,21 +387,42 @@ class Audit:
             yield from _of_timestamps(task)
 
     def _of_dropped_records(self) -> Iterator[Finding]:
-        """The last drops of each record, through the index ledger_events_dropped."""
-        found = self._tx.events.newest_drops(limit=MOST_ENDED)
-        recent = [event for event in found if self._now - event.at < DROPS_SHOWN]
-        self._is_complete &= len(recent) < MOST_ENDED
-        newest = {event.subject_id: event for event in reversed(recent)}
-        for event in newest.values():
-            total, task_id = event.facts.get("total"), event.task_id
+        """Through the index recorded_tasks_dropped."""
+        found = self._tx.recorded.with_drops(limit=MOST_ENDED)
+        self._is_complete &= len(found) < MOST_ENDED
+        for one in found:
+            if self._now - one.last_event_at < DROPS_SHOWN:
+                yield Finding(
+                    code=FindingCode.RECORDS_DROPPED,
+                    severity=_WARNING,
+                    record_ids=(one.task_id,),
+                    message=f"the ledger did not get {one.dropped_reports} reports about {one.task_id}, so "
+                    "its record may be incomplete",
+                    evidence={"total": one.dropped_reports, "last_event_at": one.last_event_at.isoformat()},
+                    repair=f"holdfast tasks show {one.task_id}",
+                )
+
+    def _of_late_reports(self) -> Iterator[Finding]:
+        """Through the index recorded_tasks_late."""
+        found = self._tx.recorded.with_late_reports(limit=MOST_ENDED)
+        self._is_complete &= len(found) < MOST_ENDED
+        tasks = self._tx.tasks.get_many([one.task_id for one in found])
+        for one in found:
+            task, late = tasks.get(one.task_id), one.late_report
+            if task is None or late is None:
+                continue
             yield Finding(
-                code=FindingCode.RECORDS_DROPPED,
+                code=FindingCode.LATE_REPORT,
                 severity=_WARNING,
-                record_ids=(event.subject_id,) if task_id is None else (task_id, event.subject_id),
-                message=f"the ledger did not get {total} reports about {event.subject_id}, so its record may "
-                "be incomplete",
-                evidence={"total": total if isinstance(total, int) else None, "at": event.at.isoformat()},
-                repair=f"holdfast tasks show {task_id or event.subject_id}",
+                record_ids=(task.id, late.run_id),
+                message=f"{task.id} ({task.name}) had ended as {task.status.value} when its producer "
+                f"reported at {_shown(late.at)} that it is {late.status.value}; the first end stays",
+                evidence={
+                    "status": task.status.value,
+                    "reported": late.status.value,
+                    "reported_at": late.at.isoformat(),
+                },
+                repair=f"holdfast tasks show {task.id}",
             )
 
     # --- clocks

@@ -1,8 +1,6 @@
 -- What upkeep needs, so that neither an audit, a sweep nor the counts read the history.
 -- The tasks that a process can run, as a JSON list; null for any, and for processes of earlier versions.
 ALTER TABLE boots ADD COLUMN task_names TEXT;
--- Reports of producers that were dropped.
-CREATE INDEX ledger_events_dropped ON ledger_events (position) WHERE kind = 'records_dropped';
 -- Ended tasks in the order of their ends, whatever the retention of their runtimes. Those that lack a time to clean
 -- them up are not in it: they have the index tasks_unstamped, and must be read through it.
 CREATE INDEX tasks_by_end ON tasks (ended_at, id) WHERE cleanup_after IS NOT NULL;

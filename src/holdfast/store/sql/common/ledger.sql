@@ -20,12 +20,6 @@ SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  ORDER BY position DESC LIMIT :limit;
 
--- name: newest_dropped_reports
--- The last events that tell of dropped reports; the index ledger_events_dropped holds only these.
-SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
- WHERE kind = 'records_dropped'
- ORDER BY position DESC LIMIT :limit;
-
 -- name: oldest_event
 -- The oldest event in the feed.
 SELECT 0, position FROM ledger_events ORDER BY position LIMIT 1;

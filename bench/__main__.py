@@ -13,7 +13,18 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import gateway, history, hostile, operators, programs, recovery, scanner, sealing, writes
+from bench import (
+    gateway,
+    history,
+    hostile,
+    kept_steps,
+    operators,
+    programs,
+    recovery,
+    scanner,
+    sealing,
+    writes,
+)
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
@@ -56,6 +67,7 @@ def main() -> int:
         programs.bench_sqlite(
             report, directory, open_sqlite, size=size, sizes=sizes, finished=min(finished, 100_000)
         )
+        kept_steps.bench_sqlite(report, directory, open_sqlite, size=size)
         sealing.bench(report, directory, size=size)
         gateway.bench_sqlite(
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
@@ -67,6 +79,7 @@ def main() -> int:
                 writes.bench_postgres(report, directory, server.create_database, open_postgres, size=size)
                 recovery.bench_postgres(report, directory, server.create_database, open_postgres, sizes=sizes)
                 programs.bench_postgres(report, server.create_database, open_postgres, size=size, sizes=sizes)
+                kept_steps.bench_postgres(report, server.create_database, open_postgres, size=size)
                 gateway.bench_postgres(
                     report, directory, server.create_database, open_postgres, size=size, runs=sizes[0]
                 )

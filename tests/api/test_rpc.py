@@ -16,7 +16,8 @@ from holdfast.core.transitions import RunStatus
 from holdfast.gateway.gateway import GatewayPhase
 from holdfast.store.clock import LedgerClock
 from tests.api.stand_in import TOKEN, House
-from tests.builders import stored_checkpoint, stored_run
+from tests.builders import running_run, stored_checkpoint, stored_run
+from tests.store.program_records import a_summary, a_turn, kept_of
 
 pytestmark = pytest.mark.slow
 
@@ -224,6 +225,23 @@ def test_the_ledger_answers_as_the_commands_print_it(house: House) -> None:
     assert page["counts"] == {"queued": 1}
     assert detail["task"]["id"] == task_id
     assert cancelled["outcome"] == "cancelled"
+
+
+def test_the_steps_of_a_finished_turn_are_answered_in_full_on_request(house: House) -> None:
+    store = house.gateway.store
+    run, _ = running_run(store)
+    text = b'"' + b"tide " * 100 + b'"'
+    step = a_summary("fetch", preview='"tide', arguments='"sea"', size_bytes=len(text), is_kept=True)
+    turn = a_turn(run, steps=(step,))
+    store.write_now(lambda tx: tx.turns.commit(turn, "main:1", is_over=False, kept=kept_of(text)))
+
+    brief = house.post("ledger.steps", {"taskId": run.task_id}).json()
+    full = house.post("ledger.steps", {"taskId": run.task_id, "full": True, "turn": "main:1"}).json()
+    refused = house.post("ledger.steps", {"taskId": run.task_id, "turn": "main:7"})
+
+    assert (brief["steps"][0]["arguments"], brief["steps"][0]["result"]) == ('"sea"', None)
+    assert full["steps"][0]["result"] == "tide " * 100
+    assert refused.status_code == 400
 
 
 def test_what_is_not_there_is_not_found(house: House) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -14,14 +14,20 @@ from typing import Protocol
 import msgspec
 import pytest
 
+from holdfast.api.steps import StepsAsked, _StepReader
 from holdfast.core.errors import HoldfastError, SchemaMismatch
+from holdfast.store import Store
 from holdfast.store.expected_schema import shape_of
 from holdfast.store.migrations import Migration, check_schema, load_migrations
 from holdfast.store.queries import DIALECTS, load_queries
+from holdfast.store.rows.journal import row_from_step, row_from_turn
+from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore, migrate_file
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
+from tests.builders import a_run, a_step, a_task
 from tests.servers import PostgresServer
+from tests.store.program_records import a_summary, a_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,6 +89,8 @@ class Database(Protocol):
 
     def ask(self, sql: str) -> list[tuple[object, ...]]: ...
 
+    def open(self) -> Store: ...
+
 
 class SqliteDatabase:
     dialect = "sqlite"
@@ -100,6 +108,9 @@ class SqliteDatabase:
     def ask(self, sql: str) -> list[tuple[object, ...]]:
         with closing(connect(Path(self.address))) as connection:
             return list(connection.execute(sql))
+
+    def open(self) -> Store:
+        return SqliteStore(Path(self.address), clock=FakeClock())
 
 
 class PostgresDatabase:
@@ -132,6 +143,11 @@ class PostgresDatabase:
         with psycopg.connect(self.address, options="-c search_path=holdfast", autocommit=True) as connection:
             found = connection.execute(sql.encode())
             return [] if found.description is None else list(found)
+
+    def open(self) -> Store:
+        from holdfast.store.postgres import PostgresStore
+
+        return PostgresStore(self.address, clock=FakeClock())
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
@@ -531,6 +547,38 @@ def test_tasks_of_an_older_ledger_are_counted_by_their_runtimes(
 
     found = database.ask("SELECT status, amount FROM counters WHERE noun = 'runtime' ORDER BY status")
     assert found == [("cron", 1), ("python", 2)]
+
+
+def test_the_steps_of_a_ledger_from_before_they_were_kept_are_shown(
+    database: Database, released: list[Migration], tmp_path: Path
+) -> None:
+    """Its rows have no arguments, and its turns keep only how each result begins."""
+    database.migrate([one for one in released if one.name != "kept_steps"])
+    run = a_run(a_task())
+    step = row_from_step(a_step(run, name="open", result=b'"high"'), CLOSED)[:11]
+    turn = a_turn(run, steps=(a_summary("fetch", preview='["tide"', size_bytes=900),))
+    insert(database, "steps", step)
+    insert(database, "turns", row_from_turn(turn, CLOSED).values())
+
+    database.migrate(released, may_upgrade=True)
+
+    with closing(database.open()) as store:
+        page = store.read_now(lambda tx: _StepReader(tx, run.task_id, StepsAsked(task_id=run.task_id)).read())
+        problems = [one for one in store.verify() if "step" in one or "turn" in one]
+    assert [(one.name, one.arguments, one.preview, one.is_kept) for one in page.steps] == [
+        ("fetch", "", '["tide"', False),
+        ("open", "", '"high"', True),
+    ]
+    assert problems == []
+
+
+def insert(database: Database, table: str, row: Iterable[object]) -> None:
+    def literal(value: object) -> str:
+        if isinstance(value, bytes):
+            return f"X'{value.hex()}'" if database.dialect == "sqlite" else f"'\\x{value.hex()}'"
+        return "NULL" if value is None else repr(value)
+
+    database.ask(f"INSERT INTO {table} VALUES ({', '.join(map(literal, row))})")
 
 
 # --- what is never changed again

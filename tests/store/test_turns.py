@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import Conflict, RowDamaged
-from holdfast.core.program_records import LoopPosition
+from holdfast.core.program_records import KeptStep, LoopPosition
 from holdfast.core.run import RunRecord
 from holdfast.store import Store, Tx
 from holdfast.store.journal import JournalHead, saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import a_step, later, running_run
-from tests.store.program_records import a_summary, a_turn, flip
+from tests.store.program_records import a_summary, a_turn, flip, kept_of
 
 
 def loops_of(store: Store, run: RunRecord) -> dict[str, LoopPosition]:
@@ -56,6 +56,52 @@ def test_turns_come_in_order_a_page_at_a_time(store: Store) -> None:
     assert read(lambda tx: tx.turns.finished(run.task_id)) == [other, *turns]
     assert read(lambda tx: tx.turns.finished(run.task_id, "mai")) == []
     assert read(lambda tx: tx.turns.finished("task_nothing")) == []
+
+
+def test_a_page_of_turns_begins_after_the_last_one_also_in_another_loop(store: Store) -> None:
+    run, _ = running_run(store)
+    turns = [a_turn(run, seq, loop=loop) for loop in ("after", "main", "main:2/inner") for seq in (1, 2, 3)]
+
+    def commit(tx: Tx) -> None:
+        for turn in turns:
+            tx.turns.commit(turn, f"{turn.loop}:{turn.turn}", is_over=False, has_loops=False)
+
+    store.write_now(commit)
+    seen: list[object] = []
+    after = ("", 0)
+    while page := store.read_now(lambda tx, after=after: tx.turns.page(run.task_id, after=after, limit=2)):  # type: ignore[misc]
+        seen += [turn for _, _, turn in page]
+        after = page[-1][:2]
+
+    assert seen == turns
+    inside = store.read_now(lambda tx: tx.turns.page(run.task_id, scope="main:2", limit=9))
+    assert [(loop, seq) for loop, seq, _ in inside] == [
+        ("main", 2),
+        *(("main:2/inner", seq) for seq in (1, 2, 3)),
+    ]
+
+
+def test_what_a_turn_keeps_is_read_back_and_goes_with_its_task(store: Store) -> None:
+    run, _ = running_run(store)
+    turn, long = a_turn(run), b'"' + b"tide " * 1000 + b'"'
+    kept = kept_of(long, None)
+
+    RepeatingStore(store).write_now(lambda tx: tx.turns.commit(turn, "main:1", is_over=False, kept=kept))
+
+    assert len(kept.body) < len(long) / 2
+    assert store.read_now(lambda tx: tx.kept_steps.of_turn(turn)) == [KeptStep(long), KeptStep()]
+    store.write_now(lambda tx: tx.journal.delete_of_tasks([run.task_id]))
+    assert store.read_now(contents_of)["kept_steps"] == []
+
+
+@pytest.mark.parametrize("column", ["loop", "seq", "body", "digest"])
+def test_a_damaged_document_of_kept_steps_is_found(store: Store, column: str) -> None:
+    run, _ = running_run(store)
+    kept = kept_of(b'"' + b"tide " * 1000 + b'"', None)
+    store.write_now(lambda tx: tx.turns.commit(a_turn(run), "main:1", is_over=False, kept=kept))
+    flip(store, "kept_steps", column)
+
+    assert any("kept step" in problem for problem in store.verify())
 
 
 def test_the_loops_of_many_tasks_are_told_apart(store: Store) -> None:

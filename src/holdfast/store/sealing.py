@@ -317,7 +317,9 @@ class Sealing:
 
     def seal_known(self, plain: bytes, *place: str, is_secret: bool) -> bytes:
         """The same for a value that was scanned or redacted before: it is not scanned again."""
-        return self._key().seal(plain, place) if self.would_seal(is_secret=is_secret) else plain
+        if not self._is_all and (not is_secret or self._is_never):
+            return plain
+        return self._key().seal(plain, place)
 
     def would_seal(self, *, is_secret: bool) -> bool:
         """Whether a value is sealed, given whether it holds a secret."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.program_records import FinishedTurn, KeptStep, TurnSummary
+from holdfast.core.seal_mode import SEALED
 from holdfast.core.step import Step, shown_occurrence
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import bounded, one_line
@@ -75,7 +76,9 @@ class StepLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ) -> StepLineView:
         """From what a finished turn keeps; the outcome is that of its effect. `is_sealed`: what the turn has
         kept cannot be opened here."""
-        kept = kept or KeptStep()
+        kept, has_sealed_outcome = kept or KeptStep(), outcome is SEALED
+        if has_sealed_outcome:
+            outcome = None
         preview = step.preview or kept.preview
         whole = outcome or kept.result
         if whole is None and len(preview.encode()) == step.size_bytes:
@@ -99,7 +102,7 @@ class StepLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             arguments=SEALED_TEXT if is_lost else bounded(step.arguments or kept.arguments),
             preview=SEALED_TEXT if is_lost else bounded(preview),
             is_kept=whole is not None or step.is_kept or step.is_effect,
-            is_sealed=is_lost or (is_sealed and step.is_kept),
+            is_sealed=is_lost or has_sealed_outcome or (is_sealed and step.is_kept),
             result=payload.value if payload is not None and failure is None else None,
             failure=failure,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -9,13 +10,16 @@ import pytest
 
 import holdfast as hf
 from holdfast.api.steps import StepsAsked, read_steps
+from holdfast.core.seal_mode import SealMode
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.program.secrets import Secrets
 from holdfast.store import Store
+from holdfast.store.sealing import MemoryKey, Vault
 from holdfast.testing import Crashed, FailingStore, crash_everywhere
 from holdfast.views.steps import StepLineView
 from tests.engine.stage import Stage
-from tests.engine.tables import execute, query
+from tests.engine.tables import dump, execute, query
+from tests.shared_ledgers import SharedLedger
 from tests.store.program_records import flip
 
 LONG = "high and low tide " * 40
@@ -26,7 +30,7 @@ async def fetch(topic: str, limit: int = 3) -> dict[str, Any]:
     return {"topic": topic, "limit": limit, "text": LONG}
 
 
-async def dump(size: int) -> str:
+async def pour(size: int) -> str:
     return "x" * size
 
 
@@ -116,8 +120,8 @@ async def test_a_result_above_the_limit_keeps_only_how_it_begins(
     @hf.task
     async def dumping(run: hf.Run) -> None:
         async for turn in run.turns("main", max=1):
-            await turn.step(dump, 500)
-            await turn.step(dump, 20)
+            await turn.step(pour, 500)
+            await turn.step(pour, 20)
 
     stage.keep_bytes = keep_bytes
     task_id = await run_once(stage, dumping)
@@ -134,7 +138,7 @@ async def test_a_turn_of_many_steps_keeps_a_bounded_amount(stage: Stage) -> None
     async def dumping(run: hf.Run) -> None:
         async for turn in run.turns("main", max=1):
             for _ in range(70):
-                await turn.step(hf.step(dump, pure=True), 16_000)
+                await turn.step(hf.step(pour, pure=True), 16_000)
 
     task_id = await run_once(stage, dumping)
 
@@ -322,6 +326,61 @@ async def test_damage_to_what_is_kept_harms_no_replay_and_is_reported(stage: Sta
     assert ["kept step" in problem for problem in page.problems] == [True]
     assert [step.name for step in page.steps] == ["fetch", "fetch", "die_once"]
     assert any("kept step" in problem for problem in stage.store.verify())
+
+
+# --- several processes
+
+
+async def test_what_two_processes_have_kept_is_shown_by_a_third(shared_ledger: SharedLedger) -> None:
+    first, second = shared_ledger.stage(), shared_ledger.stage()
+
+    def loops(*, dies: bool) -> Any:
+        @hf.task
+        async def loop(run: hf.Run) -> None:
+            async for turn in run.turns("main", max=3):
+                await turn.step(look_up, f"user {turn.number}")
+                await turn.step(fetch, f"tides {turn.number}")
+                if dies and turn.number == 2:
+                    raise Crashed
+
+        return loop
+
+    await first.open(dying := loops(dies=True))
+    handle = await first.start(dying())
+    await first.settle()
+    await second.open(loops(dies=False))
+    await second.settle()
+
+    shown = steps_of(shared_ledger.open(), str(handle.id), full=True)
+    assert [(step.scope, step.name, step.arguments) for step in shown] == [
+        (f"main:{number}", name, f'"{what} {number}"')
+        for number in (1, 2, 3)
+        for name, what in (("look_up", "user"), ("fetch", "tides"))
+    ]
+    assert all(step.result is not None for step in shown)
+    assert SECRET not in str(msgspec.to_builtins(shown))
+
+
+async def test_if_all_is_sealed_a_reader_without_the_key_sees_names_sizes_and_durations(
+    shared_ledger: SharedLedger,
+) -> None:
+    shared_ledger.mode = SealMode.ALL
+    task_id = await run_once(shared_ledger.stage(), research, "tides")
+    stored = dump(shared_ledger.open())
+    with_key = steps_of(shared_ledger.open(), task_id, full=True)
+    shared_ledger.outer = MemoryKey()
+    vault = Vault(shared_ledger.outer, is_lenient=True)
+    vault.is_away = True
+
+    with closing(shared_ledger._open(shared_ledger.clock, vault)) as reader:
+        shown = steps_of(reader, task_id, full=True)
+
+    assert "tide" not in str([stored["turns"], stored["kept_steps"], stored["steps"]])
+    assert with_key[0].result["text"] == LONG
+    assert [(step.name, step.is_sealed, step.preview, step.result) for step in shown] == [
+        (name, True, "[sealed]", None) for name in ("fetch", "send", "fetch", "send")
+    ]
+    assert [step.size_bytes for step in shown] == [step.size_bytes for step in with_key]
 
 
 # --- forks

@@ -30,6 +30,7 @@ MAX_MESSAGE_CHARS = 2_000
 MAX_PREVIEW_CHARS = 500
 # Of the arguments of each step, which are stored.
 MAX_SHOWN_CHARS = 120
+_SHOWN_BYTES = 4 * MAX_SHOWN_CHARS
 # Redacting longer arguments takes too long on an event loop.
 _MAX_REDACTED_BYTES = 4096
 _MAX_FACT_CHARS = 500
@@ -344,8 +345,15 @@ def shown_input(
         return f"[redacted: {len(text):,} bytes]"
     if has_secret or kwargs or not text or _DIGEST in text or _NAMED_SECRET in text:
         return preview_of(args, kwargs, names=names, max_chars=MAX_SHOWN_CHARS)
-    # The JSON is `[[…],{}]`, and a character has at most four bytes.
-    shown = text[2 : min(len(text) - 5, 4 * MAX_SHOWN_CHARS)].decode("utf-8", "ignore")
+    return shown_scalars(text)
+
+
+def shown_scalars(text: bytes) -> str:
+    """The same for arguments without a secret that are all positional: of the JSON `[[…],{}]`, how it begins.
+    Every step calls it."""
+    size = len(text) - 5
+    # A character has at most four bytes.
+    shown = text[2 : min(_SHOWN_BYTES, size)].decode("utf-8", "ignore")
     if not (shown.isascii() and shown.isprintable()):
         return clean_text(shown, max_chars=MAX_SHOWN_CHARS)
     return shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[: MAX_SHOWN_CHARS - 1]}…"

@@ -33,6 +33,7 @@ from holdfast.engine.journal.codec import (
     preview_of,
     revive,
     shown_input,
+    shown_scalars,
 )
 from holdfast.engine.journal.scopes import (
     Called,
@@ -201,6 +202,13 @@ class StepRunner:
         if declared.names and args:
             has_secret = has_secret or any(map(_tells_secret, declared.names[: len(args)]))
         name = declared.name if declared.plain_name is None else self._stored_name(scope, declared)
+        if options.effect is not None and options.effect.effect_class not in FREE:
+            # Of an effect more is shown: a person may have to decide about it.
+            shown = preview_of(args, kwargs, names=declared.names)
+        elif is_plain and not (has_secret or kwargs):
+            shown = shown_scalars(text)
+        else:
+            shown = shown_input(text, args, kwargs, names=declared.names, has_secret=has_secret)
         return StepCall(
             name=name,
             key=scope.key(name, None if own is None else self._stored_id(scope, name, own)),
@@ -218,23 +226,8 @@ class StepRunner:
             is_coroutine=declared.is_coroutine,
             timeout=options.timeout,
             names=declared.names,
-            shown=self._shown(declared, args, kwargs, text, has_secret=has_secret),
+            shown=shown,
         )
-
-    def _shown(
-        self,
-        declared: StepDeclaration,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        text: bytes,
-        *,
-        has_secret: bool,
-    ) -> str:
-        """How its arguments begin. Of an effect more is shown: a person may have to decide about it."""
-        effect = declared.options.effect
-        if effect is not None and effect.effect_class not in FREE:
-            return preview_of(args, kwargs, names=declared.names)
-        return shown_input(text, args, kwargs, names=declared.names, has_secret=has_secret)
 
     def _stored_id(self, scope: Scope, name: str, own: str) -> str:
         """The id as it is stored. Ids that look like secrets are redacted, and stay distinct."""

@@ -130,7 +130,7 @@ def test_without_the_key_names_sizes_and_durations_are_shown_and_how_to_give_the
     assert called.status == 0
     assert "main:1/login  7.0 ms  2.0 KiB  [sealed] -> [sealed]" in called.out
     assert "holdfast store key import" in called.err
-    assert (full[0]["is_sealed"], full[0]["result"], full[0]["name"]) == (True, None, "login")
+    assert (full[0]["isSealed"], full[0]["result"], full[0]["name"]) == (True, None, "login")
 
 
 def test_a_turn_that_an_older_release_sealed_whole_is_counted_without_the_key(
@@ -186,7 +186,7 @@ def test_a_page_of_many_turns_reads_only_its_own(ledger: Opens) -> None:
                 tx.statements.run("insert_turn", row)
 
         store.write_now(fill)
-        rows = _rows_read(store, StepsAsked(task_id=live.task_id, limit=5, after="main:9000"))
+        rows = _rows_read(store, StepsAsked(task_id=live.task_id, limit=5, page_token="main:9000"))
 
     assert rows <= 6
 
@@ -220,7 +220,7 @@ def test_steps_in_the_journal_with_the_same_time_come_once_on_the_pages(ledger: 
         names: list[str] = []
         token: str | None = None
         while True:
-            asked = StepsAsked(task_id=live.task_id, limit=limit, after=token)
+            asked = StepsAsked(task_id=live.task_id, limit=limit, page_token=token)
             page = store.read_now(partial(read_steps, asked=asked))
             names += [step.name for step in page.steps]
             token = page.next_page_token

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
 import holdfast as hf
 from holdfast.api.steps import StepsAsked, read_steps
+from holdfast.config import read_settings
+from holdfast.core.errors import SettingsError
 from holdfast.core.seal_mode import SealMode
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.program.secrets import Secrets
@@ -397,3 +401,28 @@ async def test_a_fork_keeps_what_its_turns_have_kept(stage: Stage) -> None:
     assert first.result == {"topic": "tides", "limit": 1, "text": LONG}
     assert (effect.name, effect.arguments, effect.is_kept) == ("send", '"ada"', False)
     assert stage.store.verify() == []
+
+
+# --- the setting
+
+
+@pytest.mark.parametrize(("setting", "count"), [("", 2), ("[store]\nkeep_results = 0\n", 0)])
+async def test_the_settings_say_up_to_which_size_results_stay(
+    quick_path: Path, setting: str, count: int
+) -> None:
+    (quick_path / "holdfast.toml").write_text(setting, encoding="utf-8")
+    url = f"sqlite:///{quick_path / 'ledger.db'}"
+
+    async with hf.open(url, tasks=[research], home=quick_path) as holdfast:
+        await (await holdfast.start(research("tides"))).result()
+
+    with closing(apsw.Connection(str(quick_path / "ledger.db"))) as ledger:
+        assert list(ledger.execute("SELECT count(*) FROM kept_steps")) == [(count,)]
+
+
+@pytest.mark.parametrize("value", ["-1", "65537", '"16KB"', "true", "1.5"])
+def test_a_size_that_makes_no_sense_is_refused_with_what_to_write(quick_path: Path, value: str) -> None:
+    (quick_path / "holdfast.toml").write_text(f"[store]\nkeep_results = {value}\n", encoding="utf-8")
+
+    with pytest.raises(SettingsError, match=r"store\.keep_results .* write a number of bytes from 0 to"):
+        read_settings({}, home=str(quick_path))

@@ -186,7 +186,7 @@ def test_a_page_of_many_turns_reads_only_its_own(ledger: Opens) -> None:
                 tx.statements.run("insert_turn", row)
 
         store.write_now(fill)
-        rows = _rows_read(store, StepsAsked(task_id=live.task_id, limit=5, after="main:9000"))
+        rows = _rows_read(store, StepsAsked(task_id=live.task_id, limit=5, page_token="main:9000"))
 
     assert rows <= 6
 
@@ -220,7 +220,7 @@ def test_steps_in_the_journal_with_the_same_time_come_once_on_the_pages(ledger: 
         names: list[str] = []
         token: str | None = None
         while True:
-            asked = StepsAsked(task_id=live.task_id, limit=limit, after=token)
+            asked = StepsAsked(task_id=live.task_id, limit=limit, page_token=token)
             page = store.read_now(partial(read_steps, asked=asked))
             names += [step.name for step in page.steps]
             token = page.next_page_token

@@ -130,7 +130,7 @@ def test_without_the_key_names_sizes_and_durations_are_shown_and_how_to_give_the
     assert called.status == 0
     assert "main:1/login  7.0 ms  2.0 KiB  [sealed] -> [sealed]" in called.out
     assert "holdfast store key import" in called.err
-    assert (full[0]["is_sealed"], full[0]["result"], full[0]["name"]) == (True, None, "login")
+    assert (full[0]["isSealed"], full[0]["result"], full[0]["name"]) == (True, None, "login")
 
 
 def test_a_turn_that_an_older_release_sealed_whole_is_counted_without_the_key(

@@ -18,7 +18,7 @@ from holdfast.engine.producers.contract import (
     Unsupported,
     WorkLost,
 )
-from holdfast.engine.producers.writes import failing, noting_drops
+from holdfast.engine.producers.writes import failing
 from tests.api.stand_in import OWNER, OWNER_TOKEN, House
 from tests.doors.calls import UNFIT
 
@@ -76,6 +76,7 @@ def test_a_token_of_an_owner_does_not_find_the_work_of_another(house: House) -> 
     for method, more in (
         ("producer.start", {}),
         ("producer.beat", {}),
+        ("producer.dropped", {"total": 1}),
         ("producer.progress", {}),
         ("producer.finish", {}),
         ("producer.fail", {"message": "no"}),
@@ -128,9 +129,8 @@ def test_a_report_after_the_end_is_refused_with_its_reason_kept_shown_and_counte
 
 def test_dropped_reports_are_shown_and_counted(house: House) -> None:
     created = ask(house, "producer.create", **RECORD, runId="render-1", isRunning=True).json()
-    now = house.gateway.clock.now()
-    for total in (2, 5, 5):
-        house.gateway.store.write_now(noting_drops("render-1", total, now=now))
+    for total in (2, 5, 5, 3):
+        assert ask(house, "producer.dropped", runId="render-1", total=total).json()["outcome"] == "noted"
 
     shown = ask(house, "ledger.show", taskId=created["task"]["id"]).json()
 
@@ -261,6 +261,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("producer.start", {"runId": None}),
     ("producer.start", {"runId": ESCAPES}),
     ("producer.beat", {"runId": 7}),
+    ("producer.dropped", {"total": 0}),
+    ("producer.dropped", {"total": "5"}),
     ("producer.progress", {"done": -1}),
     ("producer.progress", {"done": 2**60}),
     ("producer.progress", {"total": "many"}),

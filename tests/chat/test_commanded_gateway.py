@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.request import Request, urlopen
@@ -65,7 +66,10 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phone]:
     with Receiver().listening() as receiver:
         channel = {"kind": "webhook", "secretFile": "hooks.secret", "url": receiver.url, "agent": "patient"}
         settings = {
-            "agents": {"patient": {"callable": "tests.chat.patient_agents:patient"}},
+            "agents": {
+                "patient": {"callable": "tests.chat.patient_agents:patient"},
+                "clerk": {"command": [sys.executable, "-m", "holdfast", "sessions", "tasks", "--json"]},
+            },
             "channels": {"hooks": channel},
         }
         with fleet(home, settings=settings) as one:
@@ -107,3 +111,23 @@ def test_an_operator_commands_every_session_with_holdfast_chat(phone: Phone) -> 
     assert (told.status, told.out) == (0, "[System] patient is idle.\n")
     assert board.status == 0
     assert "Current session: " in board.out
+
+
+def test_the_command_of_an_agent_sees_the_tasks_of_its_own_session(phone: Phone) -> None:
+    cli, key = Cli(phone.fleet), "agent:clerk:main"
+    for run_id, owner in (("own", key), ("other", "agent:clerk:other")):
+        phone.fleet.ask(
+            "producer.create",
+            name="errand",
+            goal=f"<b>{run_id}</b>",
+            runtime="cli",
+            owner=owner,
+            runId=run_id,
+        )
+
+    told = cli("chat", key, "-m", "what do you do?")
+
+    found = json.loads(told.out)
+    assert (found["session_key"], found["line"]) == (key, "1 running · 1 queued")
+    titles = {one["title"] for one in found["tasks"]}
+    assert titles == {"what do you do?", "‹b›own‹/b›"}  # noqa: RUF001 - no tags

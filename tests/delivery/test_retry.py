@@ -6,7 +6,12 @@ import threading
 
 import pytest
 
-from holdfast.api.deliveries import DeliveryAsked, dismissing_delivery, retrying_delivery
+from holdfast.api.deliveries import (
+    DeliveryAsked,
+    confirming_delivery,
+    dismissing_delivery,
+    retrying_delivery,
+)
 from holdfast.core.delivery import Delivery
 from holdfast.core.errors import IllegalMove
 from holdfast.core.events import EventKind
@@ -144,3 +149,13 @@ def test_what_is_dismissed_is_not_sent_again(store: Store) -> None:
 
     with pytest.raises(IllegalMove, match="dismissed"):
         store.write_now(retrial(delivery))
+
+
+def test_a_confirmation_that_runs_again_after_its_commit_answers_the_same(store: Store) -> None:
+    doubted = owed(store, "x", status=S.FAILED, failure=Failure(kind="in_doubt", message="no answer"))
+    write = confirming_delivery(DeliveryAsked(delivery_id=doubted.id), by="ada", now=later(seconds=1))
+
+    answer = RepeatingStore(store).write_now(write)
+
+    assert answer.delivery.status == S.DELIVERED.value
+    assert seen(store, doubted).status is S.DELIVERED

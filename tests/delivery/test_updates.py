@@ -74,7 +74,8 @@ async def test_the_end_of_a_detached_task_is_told_in_the_session_and_owed_to_its
     assert [one for one in await chat.transcript() if "40 beds" in one] == [f"system: {told}"]
     update = next(one for one in owed(store) if one.letter.text == told)
     assert (update.origin, update.task_id) == (GROUP, task.id)
-    assert update.idempotency_key == f"task:{task.id}:succeeded"
+    (run,) = store.read_now(lambda tx: tx.runs.of_task(task.id))
+    assert update.idempotency_key == f"task:{task.id}:{run.id}:succeeded"
     # The answer itself is owed once, and answers the message by its sender's own id.
     (answer,) = [one for one in owed(store) if one.letter.text == "I will tell you"]
     assert answer.letter.reply_to == "7"
@@ -132,6 +133,17 @@ async def test_waiting_is_told_if_the_policy_says_so(
 
     assert len(texts(store)) == count
     assert (texts(store)[0].startswith("[System] “beds” waits")) is (count == 2)
+
+
+async def test_a_task_that_fails_again_after_a_retry_is_told_of_again(stage: Stage, store: Store) -> None:
+    await stage.open(beds)
+    handle = await stage.start(beds("fail"), goal="beds", origin=SOMEONE)
+    await stage.settle()
+
+    await handle.retry()
+    await stage.settle()
+
+    assert [text.startswith("[System] “beds” failed") for text in texts(store)] == [True, True]
 
 
 async def test_a_cancel_is_told_once(stage: Stage, store: Store) -> None:

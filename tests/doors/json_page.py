@@ -101,6 +101,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "tokens rotate NAME": TokenMadeView,
     "deliveries list": DeliveryPageView,
     "deliveries retry DELIVERY": DeliveryChangedView,
+    "deliveries confirm DELIVERY": DeliveryChangedView,
     "deliveries dismiss DELIVERY": DeliveryChangedView,
     "checkpoints list": CheckpointPageView,
     "checkpoints show ID": CheckpointView,

@@ -15,6 +15,7 @@ from holdfast.store import Store, Tx
 from tests.builders import START, a_delivery, a_message, a_restart, a_session, a_task
 from tests.doors.test_tasks import hostile_ledger
 
+SESSION = "agent:ada:main"
 # What shows more than one record, and the parts of what shows one. TASK, CHECKPOINT and EFFECT are ids.
 LISTINGS: dict[str, tuple[str, ...]] = {
     "tasks list": ("tasks", "list"),
@@ -24,6 +25,7 @@ LISTINGS: dict[str, tuple[str, ...]] = {
     "tasks audit": ("tasks", "audit"),
     "tasks maintenance": ("tasks", "maintenance"),
     "sessions list": ("sessions", "list", "--all-agents"),
+    "sessions tasks": ("sessions", "tasks", SESSION),
     "agents list": ("agents", "list"),
     "tokens list": ("tokens", "list"),
     "reviews list": ("reviews", "list"),
@@ -63,7 +65,8 @@ def full_ledger(store: Store, text: str) -> tuple[str, str]:
 
     def write(tx: Tx) -> None:
         for number in range(3):
-            tx.tasks.create(a_task(name=text, goal=f"{text} {number}", owner=text))
+            owner = text if number else SESSION
+            tx.tasks.create(a_task(name=text, goal=f"{text} {number}", owner=owner))
         tx.sessions.create(a_session(key=f"agent:ada:{text}", agent="ada", origin=origin))
         tx.messages.create(a_message(session_key=f"agent:ada:{text}", body=msgspec.json.encode(text)))
         for status in (DeliveryStatus.PENDING, DeliveryStatus.FAILED):

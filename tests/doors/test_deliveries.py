@@ -1,4 +1,4 @@
-"""deliveries list, retry, dismiss: what was given up is shown with its reason, and sent or let be."""
+"""deliveries list, retry, confirm, dismiss: what was given up is shown with its reason, and decided."""
 
 from __future__ import annotations
 
@@ -181,6 +181,32 @@ def test_who_sends_again_what_may_have_gone_out_is_told(run: Run, ledger: Opens)
     assert "an earlier attempt may have arrived" in run("deliveries", "retry", failed.id).out
 
 
+def test_what_may_have_arrived_is_confirmed_by_a_person_who_has_asked(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        doubted = stored(store, failure=IN_DOUBT)
+    shown = run("deliveries", "list")
+
+    called = run("deliveries", "confirm", doubted.id)
+
+    assert f"holdfast deliveries confirm {doubted.id}" in shown.err
+    assert called.out == f"{doubted.id} is confirmed: it is delivered, and is not sent again\n"
+    assert status_of(ledger, doubted) is DeliveryStatus.DELIVERED
+    with ledger() as store:
+        (event,) = store.read_now(lambda tx: tx.events.newest(limit=1))
+    assert (event.kind, event.subject_id, set(event.facts)) == ("delivery_confirmed", doubted.id, {"by"})
+
+
+def test_what_certainly_did_not_arrive_is_not_confirmed(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        failed = stored(store)
+
+    called = run("deliveries", "confirm", failed.id)
+
+    assert called.status == 3
+    assert "only a failed delivery that may have arrived can be" in called.err
+    assert status_of(ledger, failed) is DeliveryStatus.FAILED
+
+
 @pytest.mark.parametrize("status", [DeliveryStatus.FAILED, DeliveryStatus.PENDING])
 def test_what_is_not_wanted_is_dismissed(run: Run, ledger: Opens, status: DeliveryStatus) -> None:
     with ledger() as store:
@@ -192,7 +218,7 @@ def test_what_is_not_wanted_is_dismissed(run: Run, ledger: Opens, status: Delive
     assert status_of(ledger, delivery) is DeliveryStatus.DISMISSED
 
 
-@pytest.mark.parametrize("command", ["retry", "dismiss"])
+@pytest.mark.parametrize("command", ["retry", "confirm", "dismiss"])
 @pytest.mark.parametrize("status", [DeliveryStatus.DELIVERED, DeliveryStatus.ATTEMPTING])
 def test_what_went_out_or_is_being_sent_stays_so(
     run: Run, ledger: Opens, command: str, status: DeliveryStatus
@@ -207,7 +233,7 @@ def test_what_went_out_or_is_being_sent_stays_so(
     assert status_of(ledger, delivery) is status
 
 
-@pytest.mark.parametrize("command", ["retry", "dismiss"])
+@pytest.mark.parametrize("command", ["retry", "confirm", "dismiss"])
 def test_one_that_is_not_there_is_not_found(run: Run, ledger: Opens, command: str) -> None:
     with ledger() as store:
         stored(store, created_at=later(seconds=1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.transitions import TaskStatus
-from tests.builders import a_task, put
+from holdfast.core.transitions import RunStatus, TaskStatus
+from tests.builders import START, a_session, a_task, put, stored_run
 from tests.doors.calls import Opens, Run
 
 KEY = "agent:scholar:main"
@@ -45,3 +45,14 @@ def test_without_a_session_it_says_what_to_name(run: Run, monkeypatch: pytest.Mo
 
     assert call.status == 2
     assert "name a session" in call.err
+
+
+def test_a_task_whose_worker_is_gone_does_not_read_as_running(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        store.write_now(lambda tx: tx.sessions.create(a_session(key=KEY, agent="scholar")))
+        stored_run(
+            store, RunStatus.RUNNING, task={"owner": KEY}, claimed_by="boot_gone", lease_until=START, fence=1
+        )
+
+    assert run("sessions", "tasks", KEY, "--json").json["tasks"][0]["status"] == "paused"
+    assert run("sessions", "show", KEY, "--json").json["line"] == "1 queued"

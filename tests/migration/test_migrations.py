@@ -36,6 +36,16 @@ UNIQUE = Migration(
 LAST = Migration(number=9002, name="add_shapes", sql="CREATE TABLE shapes (name TEXT)")
 
 
+# A record alone, without its task: foreign keys are off for this one statement.
+_RECORD = (
+    "INSERT INTO recorded_tasks (task_id, scope, source_id, beat_timeout_s, created_at, digest, "
+    "tool_use_count, last_event_at) VALUES ('task_1', 'system', 'job-7', 300, 1, CAST('x' AS {blob}), 0, 1)"
+)
+ADDS_A_RECORD = {
+    "sqlite": "PRAGMA foreign_keys = OFF; " + _RECORD.format(blob="BLOB"),
+    "postgres": "SET session_replication_role = replica; " + _RECORD.format(blob="BYTEA"),
+}
+
 # Databases with these schemas are in use, and know them by these digests. A change is a migration of its own.
 FROZEN = {
     "sqlite": {
@@ -193,6 +203,18 @@ def test_an_upgrade_keeps_what_the_ledger_knows(database: Database, released: li
     database.migrate([*released, NEXT], may_upgrade=True)
 
     assert database.ask("SELECT value FROM ledger_facts WHERE name = 'ledger_id'") == ledger_id
+
+
+def test_records_of_producers_from_before_late_reports_are_kept_and_have_none(
+    database: Database, released: list[Migration]
+) -> None:
+    database.migrate(released[:4])
+    database.ask(ADDS_A_RECORD[database.dialect])
+
+    database.migrate(released, may_upgrade=True)
+
+    found = database.ask("SELECT source_id, late_report, dropped_reports FROM recorded_tasks")
+    assert found == [("job-7", None, 0)]
 
 
 @pytest.mark.parametrize("may_upgrade", [False, True])

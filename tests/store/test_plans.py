@@ -67,6 +67,7 @@ PARTIAL = {
     "deliveries_attempting",
     "deliveries_due",
     "firings_open",
+    # Reports of producers that went wrong, newest first and limited.
     "recorded_tasks_dropped",
     "recorded_tasks_late",
     "restarts_open",
@@ -81,6 +82,7 @@ PARTIAL = {
     "runs_waiting",
     "sessions_busy",
     "sessions_ready",
+    "tasks_to_stop",
 }
 # From one end, and no further than the limit.
 FROM_ONE_END = {"newest_events", "oldest_event"}

@@ -14,6 +14,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.recorded import RecordedWork
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.aio.background import beside
 from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, Ledger
 from holdfast.engine.producers import stopping
@@ -200,6 +201,29 @@ async def test_a_script_leaves_a_request_to_a_gateway_for_a_while(store: Store, 
     later = await script.run_once()
 
     assert (early, later) == (0, 1)
+
+
+async def test_a_request_wakes_the_stopper_of_a_running_process(store: Store, clock: FakeClock) -> None:
+    class TellingControl(WorkControl):
+        """Says when it has stopped something."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_asked = asyncio.Event()
+
+        async def cancel(self, work: RecordedWork, reason: str) -> StopAnswer:
+            self.is_asked.set()
+            return await super().cancel(work, reason)
+
+    runtime = TellingControl()
+    work = await Producers(store, clock).create(a_record("run"), is_running=True)
+
+    async with beside(Stopper(store, clock, lambda: [runtime], every_s=3600)):
+        await Ledger(store, clock).cancel(work.task.id, reason="too slow")
+        async with asyncio.timeout(30):
+            await runtime.is_asked.wait()
+
+    assert runtime.stopped == ["run"]
 
 
 async def test_a_worker_task_is_not_the_stoppers_business(

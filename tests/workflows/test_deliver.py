@@ -109,7 +109,7 @@ async def test_the_end_and_the_owed_update_are_one_write(store: Store, clock: Fa
     (owed,) = owner.deliveries(store)
     told = f"[System] “render the title” is done after 0s ({task_id}): three frames"
     assert (owed.status, owed.origin, owed.letter.text) == (D.PENDING, owner.origin, told)
-    assert owed.idempotency_key == f"task:{task_id}:succeeded"
+    assert owed.idempotency_key == f"task:{task_id}:{owner.run_id}:succeeded"
     assert owner.transcript(store)[-1] == told, "the session has it, too"
 
 

@@ -70,6 +70,25 @@ def retrying_delivery(
     return retry
 
 
+def confirming_delivery(
+    asked: DeliveryAsked, *, by: str, now: datetime, has_gateway: bool = True
+) -> Write[DeliveryChangedView]:
+    """The write that marks a delivery of unknown outcome as delivered. Raises IllegalMove for any other."""
+    del has_gateway  # needs no gateway
+
+    def confirm(tx: Tx) -> DeliveryChangedView:
+        delivery_id = tx.deliveries.resolve(asked.delivery_id)
+        before = tx.deliveries.get(delivery_id)
+        if not _is_so(before, DeliveryStatus.DELIVERED, now):
+            if not before.is_in_doubt or tx.deliveries.confirm(delivery_id, now=now) is None:
+                what = "confirmed (only a failed delivery that may have arrived can be)"
+                raise IllegalMove("delivery", delivery_id, before.status.value, what)
+            tx.emit(EventKind.DELIVERY_CONFIRMED, delivery_id, at=now, task_id=before.task_id or None, by=by)
+        return _changed(tx.deliveries.get(delivery_id), "it is delivered, and is not sent again")
+
+    return confirm
+
+
 def dismissing_delivery(
     asked: DeliveryAsked, *, by: str, now: datetime, has_gateway: bool = True
 ) -> Write[DeliveryChangedView]:
@@ -121,8 +140,7 @@ def _what_comes(before: Delivery, *, has_gateway: bool) -> str:
     sends = (
         "the gateway sends it now" if has_gateway else "the gateway sends it when it starts: `holdfast up`"
     )
-    failure = before.failure
-    if failure is not None and failure.kind == "in_doubt":
+    if before.is_in_doubt:
         sends += (
             "; an earlier attempt may have arrived, so it may arrive twice unless the receiver checks its key"
         )

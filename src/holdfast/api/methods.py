@@ -524,6 +524,13 @@ _TABLE = [
         producers.beating_work,
         "A sign of life; the answer tells whether a cancel was requested.",
     ),
+    _reports_own(
+        "producer.dropped",
+        producers.DroppedAsked,
+        RecordedView,
+        producers.noting_dropped,
+        "The producer could not send some reports: they are counted, and an audit tells of them.",
+    ),
     _writes_own(
         "producer.finish",
         producers.FinishAsked,
@@ -595,6 +602,13 @@ _TABLE = [
         DeliveryChangedView,
         deliveries.retrying_delivery,
         "Send a failed delivery again.",
+    ),
+    _decides(
+        "deliveries.confirm",
+        deliveries.DeliveryAsked,
+        DeliveryChangedView,
+        deliveries.confirming_delivery,
+        "Record that a delivery of unknown outcome had arrived.",
     ),
     _decides(
         "deliveries.dismiss",

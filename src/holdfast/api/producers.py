@@ -72,6 +72,13 @@ class ProgressAsked(Params, frozen=True, kw_only=True):
     tool_uses: Count = 0
 
 
+class DroppedAsked(Params, frozen=True, kw_only=True):
+    """How many reports about one run the producer could not send, counted from the beginning of its work."""
+
+    run_id: IdText
+    total: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+
+
 class FinishAsked(Params, frozen=True, kw_only=True):
     """The work has succeeded; `blocked` says that it ended well, and something blocks what follows."""
 
@@ -154,6 +161,19 @@ def progressing_work(
         now=now,
     )
     return lambda tx: _noted(tx, _reached(tx, asked.run_id, reach), write(tx))
+
+
+def noting_dropped(asked: DroppedAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RecordedView]:
+    from holdfast.engine.producers.writes import noting_drops
+
+    write = noting_drops(asked.run_id, asked.total, now=now)
+
+    def note(tx: Tx) -> RecordedView:
+        run_id = _reached(tx, asked.run_id, reach)
+        write(tx)
+        return RecordedView.of(_find(tx, run_id, EVERYTHING), "noted")
+
+    return note
 
 
 def finishing_work(asked: FinishAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RecordedView]:

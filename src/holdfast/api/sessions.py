@@ -19,6 +19,7 @@ from holdfast.core.task import Origin
 from holdfast.engine.ledger.recent import recent_tasks
 from holdfast.store.messages import LAST_POSITION
 from holdfast.store.sessions import page_token
+from holdfast.upkeep.projection import project_tasks
 from holdfast.views.gateway import MAX_REASON_CHARS
 from holdfast.views.sessions import (
     AgentPageView,
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast.config.sections import AgentSettings, Config
+    from holdfast.core.task import Task
     from holdfast.engine.conversation.transcripts import Commands
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 SHOWN_MESSAGES = 50
 MAX_WAIT_MS = 25_000
@@ -143,14 +146,19 @@ async def page(gateway: GatewayDoor, asked: SessionsAsked, caller: Caller) -> Se
 
 async def get(gateway: GatewayDoor, asked: SessionAsked, caller: Caller) -> SessionDetailView:  # noqa: ARG001 - a method
     key = full_key(gateway.config, asked.session_key)
-    return await gateway.store.read(lambda tx: read_session(tx, key, asked.limit, now=gateway.clock.now()))
+    now, projection = gateway.clock.now(), gateway.projection()
+    return await gateway.store.read(
+        lambda tx: read_session(tx, key, asked.limit, now=now, projection=projection)
+    )
 
 
 async def tasks(gateway: GatewayDoor, asked: SessionTasksAsked, caller: Caller) -> SnapshotView:
     """A limited caller sees only the tasks that it may reach."""
     key = full_key(gateway.config, asked.session_key)
-    now = gateway.clock.now()
-    return await gateway.store.read(lambda tx: read_tasks(tx, key, now=now, reach=caller.reach))
+    now, projection = gateway.clock.now(), gateway.projection()
+    return await gateway.store.read(
+        lambda tx: read_tasks(tx, key, now=now, reach=caller.reach, projection=projection)
+    )
 
 
 async def agents(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
@@ -190,20 +198,44 @@ def read_page(
     )
 
 
-def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES, *, now: datetime) -> SessionDetailView:
+def read_session(
+    tx: Tx,
+    key: str,
+    limit: int = SHOWN_MESSAGES,
+    *,
+    now: datetime,
+    projection: Projection | None = None,
+) -> SessionDetailView:
     session = tx.sessions.of_key(key)
     found = tx.messages.before(key, limit=limit)
     return SessionDetailView(
         session=SessionView.of(session),
         messages=[MessageView.of(message) for message in found],
-        line=OwnerSnapshot.of(recent_tasks(tx, key), now).line,
+        line=OwnerSnapshot.of(_shown_tasks(tx, key, projection), now).line,
     )
 
 
-def read_tasks(tx: Tx, key: str, *, now: datetime, reach: Reach = EVERYTHING) -> SnapshotView:
+def read_tasks(
+    tx: Tx,
+    key: str,
+    *,
+    now: datetime,
+    reach: Reach = EVERYTHING,
+    projection: Projection | None = None,
+) -> SnapshotView:
     """The tasks of a session; none for a session that does not exist."""
-    found = [task for task in recent_tasks(tx, key) if reach.covers(task.owner, task.name)]
+    found = [task for task in _shown_tasks(tx, key, projection) if reach.covers(task.owner, task.name)]
     return SnapshotView.of(key, OwnerSnapshot.of(found, now))
+
+
+def _shown_tasks(tx: Tx, key: str, projection: Projection | None) -> list[Task]:
+    """The recent tasks of a session; those of a dead worker do not read as running."""
+    found = recent_tasks(tx, key)
+    shown = project_tasks(tx, found, projection)
+    return [
+        msgspec.structs.replace(task, status=shown[task.id].status) if task.id in shown else task
+        for task in found
+    ]
 
 
 def read_transcript(

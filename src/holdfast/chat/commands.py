@@ -125,6 +125,9 @@ def _stop(tx: Tx, session: Session, message: Message, _rest: str) -> CommandAnsw
     for task in sorted(roots, key=lambda one: one.id):
         reason = f"stopped with /stop by {name_of(message)}"
         match cancelling(task.id, reason=reason, owner=session.key, now=now)(tx):
+            case Cancelled() if not task.runtime.is_executed_here and task.started_at is not None:
+                # A write cannot ask a runtime; `holdfast tasks cancel` does.
+                how = "cancelled; the program that executes it is told at its next report"
             case Cancelled():
                 how = "cancelled"
             case AlreadyEnded(task=ended):

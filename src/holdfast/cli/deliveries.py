@@ -1,4 +1,4 @@
-"""deliveries list, retry, dismiss: messages that failed or are still to be sent."""
+"""deliveries list, retry, confirm, dismiss: messages that failed or are still to be sent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from holdfast.api.deliveries import (
     DeliveriesAsked,
     DeliveryAsked,
+    confirming_delivery,
     dismissing_delivery,
     read_page,
     retrying_delivery,
@@ -18,6 +19,7 @@ from holdfast.api.deliveries import (
 from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import Invocation, delivery_prefix, page_option, shared_options, user_name
 from holdfast.cli.output import Output, ago
+from holdfast.core.delivery import IN_DOUBT
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView, DeliveryView
 
 
@@ -62,6 +64,9 @@ def _print_page(output: Output, view: DeliveryPageView, now: datetime, *, owed: 
             first = view.deliveries[0].id
             retry, drop = f"holdfast deliveries retry {first}", f"holdfast deliveries dismiss {first}"
             output.say(f"to send it again: {retry}; to drop it: {drop}")
+            doubted = next((one.id for one in view.deliveries if one.kind == IN_DOUBT), None)
+            if doubted is not None:
+                output.say(f"if you know that one arrived: holdfast deliveries confirm {doubted}")
     else:
         output.say("no deliveries are pending" if owed else "no deliveries have failed")
     for problem in view.problems:
@@ -90,6 +95,21 @@ def retry_delivery(call: Invocation, delivery_id: str) -> None:
     retrying = partial(retrying_delivery, by=user_name(None), has_gateway=False)
     view = call.change("deliveries.retry", asked, retrying, DeliveryChangedView)
     call.output.show(view, lambda: call.output.line(f"{view.delivery.id} is queued again; {view.next}"))
+
+
+@deliveries.command("confirm", short_help="Record that a delivery had arrived.")
+@click.argument("delivery_id", metavar="DELIVERY", callback=delivery_prefix)
+@shared_options
+@click.pass_obj
+def confirm_delivery(call: Invocation, delivery_id: str) -> None:
+    """Record that a delivery of unknown outcome had arrived: you have asked its receiver.
+
+    Exit status 3 for a delivery that certainly did not arrive, or has not failed.
+    """
+    asked = DeliveryAsked(delivery_id=delivery_id)
+    confirming = partial(confirming_delivery, by=user_name(None), has_gateway=False)
+    view = call.change("deliveries.confirm", asked, confirming, DeliveryChangedView)
+    call.output.show(view, lambda: call.output.line(f"{view.delivery.id} is confirmed: {view.next}"))
 
 
 @deliveries.command("dismiss", short_help="Drop a delivery without sending it.")

@@ -166,7 +166,7 @@ def show_session(call: Invocation, session: str, limit: int) -> None:
     view = call.look(
         "sessions.get",
         SessionAsked(session_key=key, limit=limit),
-        lambda tx: read_session(tx, key, limit, now=call.clock.now()),
+        lambda tx: read_session(tx, key, limit, now=call.clock.now(), projection=call.projection()),
         SessionDetailView,
     )
     call.output.show(view, lambda: _print_session(call.output, view))
@@ -224,7 +224,7 @@ def session_tasks(call: Invocation, session: str | None) -> None:
     view = call.look(
         "sessions.tasks",
         SessionTasksAsked(session_key=key),
-        lambda tx: read_tasks(tx, key, now=call.clock.now()),
+        lambda tx: read_tasks(tx, key, now=call.clock.now(), projection=call.projection()),
         SnapshotView,
     )
     call.output.show(view, lambda: _print_tasks(call.output, view))
@@ -233,8 +233,9 @@ def session_tasks(call: Invocation, session: str | None) -> None:
 def _print_tasks(output: Output, view: SnapshotView) -> None:
     output.line(view.line)
     if view.tasks:
-        rows = [(one.task_id, one.status, one.since, one.title, one.detail or "-") for one in view.tasks]
-        output.table(("ID", "STATUS", "SINCE", "TITLE", "DETAIL"), rows)
+        rows = [(one.task_id, one.status, one.since, one.detail or "-", one.title) for one in view.tasks]
+        headers = ("ID", "STATUS", "SINCE", "DETAIL", "TITLE")
+        output.table(headers, rows, leave=("SINCE", "DETAIL"), matters="TITLE")
     if view.more:
         output.say(f"and {view.more} more")
 

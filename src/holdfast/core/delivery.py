@@ -10,6 +10,9 @@ from holdfast.core.ids import BootId, DeliveryId, TaskId
 from holdfast.core.task import Failure, NotifyPolicy, Origin
 from holdfast.core.transitions import DeliveryStatus, TaskStatus, is_terminal
 
+# The kind of failure of a delivery that may have arrived: its outcome is unknown.
+IN_DOUBT = "in_doubt"
+
 
 class DeliveryText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a delivery sends: the text, and which entry of which transcript it is."""
@@ -41,6 +44,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         """The decoded message. Raises msgspec.DecodeError."""
         found = msgspec.json.decode(self.message, type=DeliveryText | str)
         return DeliveryText(text=found) if isinstance(found, str) else found
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an attempt may have arrived; it stays so until a receiver or a person tells more."""
+        return self.failure is not None and self.failure.kind == IN_DOUBT
 
     @property
     def target(self) -> str:
@@ -81,8 +89,11 @@ def is_told(policy: NotifyPolicy, status: TaskStatus) -> bool:
             return is_terminal(status) or status in _TOLD_CHANGES
 
 
-def update_key(task_id: str, status: TaskStatus) -> str:
-    """The idempotency key of the update: a task is told of once for each status."""
+def update_key(task_id: str, run_id: str, status: TaskStatus) -> str:
+    """The idempotency key of the update: each end is told once, also the end after a person's retry. Of every
+    other status a task is told once, because a run that is resumed may come to the same wait again."""
+    if is_terminal(status):
+        return f"{_UPDATE}{task_id}:{run_id}:{status.value}"
     return f"{_UPDATE}{task_id}:{status.value}"
 
 

@@ -47,6 +47,7 @@ class EventKind(StrEnum):
     DELIVERY_FAILED = "delivery_failed"
     DELIVERY_QUEUED = "delivery_queued"
     DELIVERY_DISMISSED = "delivery_dismissed"
+    DELIVERY_CONFIRMED = "delivery_confirmed"
     DELIVERY_RETRIED = "delivery_retried"
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_MISSED = "schedule_missed"

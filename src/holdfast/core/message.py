@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.core.errors import BadInput, KeyLost, PayloadTooLarge
-from holdfast.core.ids import DeliveryId, MessageId, TaskId
+from holdfast.core.ids import DeliveryId, MessageId, TaskId, is_whole_id
 from holdfast.core.payload import check_words, clean_text, decode_payload
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
@@ -201,9 +201,12 @@ def notice_id(task_id: str) -> MessageId:
     return MessageId(f"msg_{task_id.removeprefix('task_')}-failed")
 
 
-def update_id(task_id: str, status: str) -> MessageId:
-    """The id of the message that tells a session that a detached task has this status now."""
-    return MessageId(f"msg_{task_id.removeprefix('task_')}-{status}")
+def update_id(key: str) -> MessageId:
+    """The id of the message that tells a session of a detached task, by the key of the update."""
+    _, task_id, *run_id, status = key.split(":")
+    # The id that a producer gave to its own run may be too long; the task has only one such run.
+    subject = next((one for one in run_id if is_whole_id("run", one)), task_id)
+    return MessageId(f"msg_{subject.partition('_')[2]}-{status}")
 
 
 def queued_update_id(message_id: str, attempts: int) -> MessageId:

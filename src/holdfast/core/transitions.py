@@ -183,7 +183,8 @@ DELIVERY_MOVES: Mapping[DeliveryStatus, frozenset[DeliveryStatus]] = {
     # Back to pending when the sender died before it recorded how the attempt ended.
     D.ATTEMPTING: frozenset({D.PENDING, D.DELIVERED, D.SESSION_QUEUED, D.FAILED, D.PARENT_MISSING}),
     D.SESSION_QUEUED: frozenset({D.DELIVERED, D.FAILED, D.DISMISSED}),
-    D.FAILED: frozenset({D.PENDING, D.DISMISSED}),
+    # To delivered when a person found out that it had arrived.
+    D.FAILED: frozenset({D.PENDING, D.DELIVERED, D.DISMISSED}),
     D.DELIVERED: frozenset(),
     D.PARENT_MISSING: frozenset({D.DISMISSED}),
     D.NOT_APPLICABLE: frozenset(),

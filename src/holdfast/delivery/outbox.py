@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.channels.contract import CannotTell, Channel, ChannelSender, Closing, PlainSender, Undeliverable
 from holdfast.core.clock import Clock
-from holdfast.core.delivery import Delivery
+from holdfast.core.delivery import IN_DOUBT, Delivery
 from holdfast.core.errors import HoldfastError, NotDone, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.payload import clean_text
@@ -41,8 +41,6 @@ MAX_PAUSE_S = 300.0
 MAX_PATIENCE_S = 3600.0
 PATIENT_FOR = timedelta(hours=24)
 _MAX_WHY_CHARS = 500
-# The kind of failure of a delivery that may have arrived.
-_IN_DOUBT = "in_doubt"
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,7 +284,7 @@ class Outbox(PollingService):
             return _Doubt.NOT_SENT
         if mouth.is_keyed:
             return _Doubt.MAY_BE_SENT
-        await self._fail(delivery, _IN_DOUBT, f"it may have gone out ({why}), and {found.why}")
+        await self._fail(delivery, IN_DOUBT, f"it may have gone out ({why}), and {found.why}")
         return _Doubt.SETTLED
 
     # --- ends
@@ -310,10 +308,10 @@ class Outbox(PollingService):
 
     async def _give_up(self, delivery: Delivery, kind: str, why: str) -> None:
         """It will not be sent. If no attempt can have arrived, the session behind it is told instead."""
-        if _is_in_doubt(delivery):
+        if delivery.is_in_doubt:
             assert delivery.failure is not None
             why = f"an earlier attempt may have arrived ({delivery.failure.message}); then: {why}"
-            await self._fail(delivery, _IN_DOUBT, why)
+            await self._fail(delivery, IN_DOUBT, why)
         else:
             await self._fail(delivery, kind, why, may_queue=True)
 
@@ -364,7 +362,7 @@ class Outbox(PollingService):
         await self._settle_pending(delivery, why, now, now)
 
     async def _settle_pending(self, delivery: Delivery, why: str, now: datetime, due_at: datetime) -> None:
-        if _is_in_doubt(delivery):
+        if delivery.is_in_doubt:
             # What may have arrived stays so, whatever later attempts say.
             failure = delivery.failure
         else:
@@ -387,17 +385,13 @@ class _Doubt(StrEnum):
     MAY_BE_SENT = "may_be_sent"
 
 
-def _is_in_doubt(delivery: Delivery) -> bool:
-    return delivery.failure is not None and delivery.failure.kind == _IN_DOUBT
-
-
 def _with_doubt(delivery: Delivery, found: _Doubt, why: str) -> Delivery:
     """The delivery with what is known now of all attempts with its key."""
     if found is _Doubt.NOT_SENT:
         return msgspec.structs.replace(delivery, failure=None)
-    if _is_in_doubt(delivery):
+    if delivery.is_in_doubt:
         return delivery
-    failure = Failure(kind=_IN_DOUBT, message=clean_text(why, max_chars=_MAX_WHY_CHARS))
+    failure = Failure(kind=IN_DOUBT, message=clean_text(why, max_chars=_MAX_WHY_CHARS))
     return msgspec.structs.replace(delivery, failure=failure)
 
 

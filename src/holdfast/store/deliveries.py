@@ -149,6 +149,11 @@ class DeliveryTable(Prunable[Delivery]):
         row = self._sql.one("retry_delivery", {"id": delivery_id, "now": to_micros(now)})
         return None if row is None else delivery_from_row(row, self._sealing)
 
+    def confirm(self, delivery_id: str, *, now: datetime) -> Delivery | None:
+        """Mark a failed delivery as delivered; None when it has not failed."""
+        row = self._sql.one("confirm_delivery", {"id": delivery_id, "now": to_micros(now)})
+        return None if row is None else delivery_from_row(row, self._sealing)
+
     def resolve(self, prefix: str) -> DeliveryId:
         """The one id with this prefix."""
         return DeliveryId(resolve(self._tx, "delivery", "find_deliveries", prefix))

@@ -66,7 +66,7 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaveStep(msgspec.Struct, frozen=True, gc=False):
-    """The hottest write: one guarded statement, or one for a whole batch where that is faster."""
+    """The hottest write: one guarded statement, or a whole batch at once."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = True
@@ -104,7 +104,7 @@ class JournalTable:
         self._sealing = tx.sealing
 
     def save_many(self, writes: Sequence[SaveStep]) -> list[Step | ClaimLost | None]:
-        """Save all in one statement; those that were not saved are checked one by one."""
+        """Save all at once; those that were not saved are checked one by one."""
         saved = self._sql.save_steps([write.row for write in writes])
         if all(saved):
             return [None] * len(writes)

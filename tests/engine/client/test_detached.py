@@ -6,13 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable, TaskFailed
 from holdfast.core.events import EventKind
 from holdfast.core.payload import decode_payload
-from holdfast.core.recorded import RecordedWork
+from holdfast.core.recorded import UNRECORDED_FACT, RecordedWork, UnrecordedWork
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.client.detached import DetachedTask
 from holdfast.engine.client.handles import Holdfast
@@ -157,6 +158,27 @@ async def test_best_effort_work_succeeds_although_the_ledger_never_answers(
 
     assert task.dropped == 3
     assert task.task_id is None
+
+
+async def test_work_that_was_never_recorded_is_told_when_the_ledger_answers_again(
+    holdfast: Holdfast, away: AwayStore, store: Store
+) -> None:
+    away.is_away = True
+    lost = []
+    for _ in range(2):
+        async with holdfast.detached("render", best_effort=True) as task:
+            lost.append(task.run_id)
+    away.is_away = False
+
+    for _ in range(2):
+        async with holdfast.detached("render", best_effort=True):
+            pass
+
+    fact = store.read_now(lambda tx: tx.boots.fact(UNRECORDED_FACT))
+    assert fact is not None
+    known = msgspec.json.decode(fact, type=UnrecordedWork)
+    assert (known.total, known.name, known.run_id) == (2, "render", lost[-1])
+    assert store.read_now(lambda tx: tx.events.counts("report")) == {"dropped": 2}
 
 
 async def test_a_block_whose_record_was_lost_meanwhile_is_told_and_its_end_is_kept(

@@ -364,6 +364,7 @@ async def test_every_call_may_run_again_after_its_own_commit(store: Store, clock
     await producers.progress(work.run.id, Progress(done=1), summary="frame 1")
     await producers.beat(work.run.id)
     await producers.note_dropped(work.run.id, 3)
+    await producers.note_unrecorded("render", "render-0", 2)
     await producers.cancel(queued.run.id, reason="enough")
     await producers.finish(work.run.id, {"frames": 1})
     await producers.fail(work.run.id, FAILURE)

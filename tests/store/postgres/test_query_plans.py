@@ -73,6 +73,7 @@ BY_INDEX = {
     "tasks_unstamped": "unstamped_tasks",
     "recorded_tasks_dropped": "recorded_tasks_with_drops",
     "recorded_tasks_late": "recorded_tasks_with_late_reports",
+    "tasks_to_stop": "recorded_runs_to_stop",
     "tasks_by_parent": "children_of_task children_of_task_alive",
 }
 

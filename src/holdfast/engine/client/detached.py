@@ -31,6 +31,25 @@ LAST_WORDS_S = 2.0
 Report = Callable[[], Awaitable[object]]
 
 
+class UnrecordedNotes:
+    """Best-effort work of this process that the ledger did not record; told to it when it answers again."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._told = 0
+        self._last = ("", "")
+
+    def add(self, name: str, run_id: str) -> None:
+        self.total += 1
+        self._last = (name, run_id)
+
+    async def tell(self, producers: Producers) -> None:
+        count = self.total - self._told
+        if count:
+            await producers.note_unrecorded(*self._last, count)
+            self._told += count
+
+
 class DetachedTask:
     """One piece of work that this process executes, as the ledger records it."""
 
@@ -42,6 +61,7 @@ class DetachedTask:
         *,
         holder: BootId | None,
         is_best_effort: bool,
+        unrecorded: UnrecordedNotes,
     ) -> None:
         # The id is made here, so that a repeated create finds the first record.
         self.run_id = new.run_id or new_run_id(clock.now())
@@ -60,6 +80,7 @@ class DetachedTask:
         self._new = msgspec.structs.replace(new, run_id=self.run_id)
         self._holder = holder
         self._noted_drops = 0
+        self._unrecorded = unrecorded
         self._reports: asyncio.Queue[Report] | None = (
             asyncio.Queue(maxsize=MAX_WAITING) if is_best_effort else None
         )
@@ -120,7 +141,7 @@ class DetachedTask:
         await self.report(lambda: self._end(self._producers.stopped(self.run_id, reason=reason)))
 
     async def _end(self, ending: Awaitable[FinishOutcome]) -> None:
-        """A block that was frozen may end after its record: that end stays, and this one is kept beside."""
+        """A block that was frozen may end after its record: that end stays, and this one is kept as well."""
         outcome = await ending
         if isinstance(outcome, AlreadyEnded) and outcome.task.status is not TaskStatus.CANCELLED:
             self.refused_as = outcome.task.status.value
@@ -156,6 +177,7 @@ class DetachedTask:
                 dropped = self.dropped
                 await self._producers.note_dropped(self.run_id, dropped)
                 self._noted_drops = dropped
+            await self._unrecorded.tell(self._producers)
         except Exception as error:  # noqa: BLE001 - best effort: the work goes on, and the loss is counted
             self.dropped += 1
             if self.dropped == 1:
@@ -170,6 +192,8 @@ class DetachedTask:
         sender.cancel()
         await asyncio.wait([sender])
         self.dropped += self._reports.qsize()
+        if self.task_id is None:
+            self._unrecorded.add(self._new.name, self.run_id)
         if self.dropped > self._noted_drops:
             log.warning("the ledger misses %d reports about %s", self.dropped, self.run_id)
             with contextlib.suppress(Exception):  # best effort: the warning has said it

@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.clock import Clock
@@ -35,7 +36,7 @@ from holdfast.store import Store
 from holdfast.store.events import START
 
 if TYPE_CHECKING:
-    from holdfast.engine.client.detached import DetachedTask
+    from holdfast.engine.client.detached import DetachedTask, UnrecordedNotes
     from holdfast.engine.producers.contract import Runtime
 
 T = TypeVar("T")
@@ -137,6 +138,12 @@ class Holdfast:
         self._ledger = Ledger(store, clock)
         self._owner = owner
 
+    @cached_property
+    def _unrecorded(self) -> UnrecordedNotes:
+        from holdfast.engine.client.detached import UnrecordedNotes
+
+        return UnrecordedNotes()
+
     async def start(
         self,
         call: Call[T],
@@ -235,6 +242,7 @@ class Holdfast:
             new,
             holder=self._boot_id,
             is_best_effort=best_effort,
+            unrecorded=self._unrecorded,
         )
         return recorded_while_open(task, beat_every_s=every_s)
 

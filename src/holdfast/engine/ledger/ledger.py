@@ -413,7 +413,7 @@ def end_task(
         doubt_effects(tx, task.id, now=now)
     tell_family(tx, task, now=now)
     if may_be_told(task):
-        tell_requester(tx, task, to, now=now, result=outcome.result, failure=outcome.failure)
+        tell_requester(tx, task, to, run_id=run.id, now=now, result=outcome.result, failure=outcome.failure)
 
 
 def tell_family(tx: Tx, task: Task, *, now: datetime) -> None:

@@ -70,11 +70,12 @@ def tell_requester(
     task: Task,
     status: TaskStatus,
     *,
+    run_id: str,
     now: datetime,
     result: bytes | None = None,
     failure: Failure | None = None,
 ) -> None:
-    """Owe the update, once for each status, and add it to the transcript of the task's session.
+    """Owe the update, once for each end or other status, and add it to the transcript of the task's session.
 
     A task that answers a message is not told of: its answer is. Nor is a child that its parent waits for.
     Without a person to send it to, the update waits in the queue of the session and wakes its agent.
@@ -88,14 +89,14 @@ def tell_requester(
     if task.parent_task_id is not None or task.name.startswith(AGENT_PREFIX):
         return
     text = clean_message(_sentence(tx, task, status, result, failure, now), Role.SYSTEM)
-    update = _Update(task=task, key=update_key(task.id, status), text=text, now=now)
+    update = _Update(task=task, key=update_key(task.id, run_id, status), text=text, now=now)
     # Without an origin only the owner is told: another session may be named by any producer.
     session_key = task.owner if task.origin is None else task.session_key or task.owner
     session = tx.sessions.hold(session_key)
     if session is None:
         _tell_without_session(tx, update, session_key)
         return
-    message_id = update_id(task.id, status.value)
+    message_id = update_id(update.key)
     # A schedule and the gateway have no address: tell the person who wrote last in the session.
     origin = task.origin if _is_person(task.origin) else session.origin
     # An agent that the gateway woke is not woken again by what it started then: that could go on for ever.
@@ -139,7 +140,7 @@ def _is_person(origin: Origin | None) -> bool:
 
 def _tell_without_session(tx: Tx, update: _Update, session_key: str) -> None:
     """There is no transcript to add it to: send it, or record that the session it was for is missing."""
-    task, message_id = update.task, update_id(update.task.id, update.key.rpartition(":")[2])
+    task, message_id = update.task, update_id(update.key)
     if _is_person(task.origin):
         _keep(tx, update, message_id, DeliveryStatus.PENDING, origin=task.origin)
         tx.hint("deliveries")

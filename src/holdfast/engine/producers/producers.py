@@ -133,6 +133,10 @@ class Producers:
         `total` counts from the beginning."""
         await self._store.write(writes.noting_drops(target, total, now=self._clock.now()))
 
+    async def note_unrecorded(self, name: str, run_id: str, count: int) -> None:
+        """Record that some work was executed and not recorded; this run was the last of it."""
+        await self._store.write(writes.noting_unrecorded(name, run_id, count, now=self._clock.now()))
+
     async def cancel(self, target: str, *, reason: str, owner: str | None = None) -> RecordedCancelOutcome:
         """Let the runtime that controls the work stop it, then end the record. Without such a runtime only
         the record ends, and the producer hears of it at its next call."""

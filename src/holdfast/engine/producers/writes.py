@@ -17,12 +17,14 @@ from holdfast.core.payload import check_name, check_number, check_text
 from holdfast.core.recorded import (
     DEFAULT_BEAT_TIMEOUT_S,
     MAX_BEAT_TIMEOUT_S,
+    UNRECORDED_FACT,
     LateReport,
     RecordedDetails,
     RecordedWork,
     ReportProblem,
     ScopeKind,
     TerminalOutcome,
+    UnrecordedWork,
 )
 from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
@@ -313,6 +315,34 @@ def noting_drops(target: str, total: int, *, now: datetime) -> Write[None]:
             tx.emit(EventKind.RECORDS_DROPPED, work.run.id, at=now, task_id=work.task.id, total=total)
 
     return note
+
+
+def noting_unrecorded(name: str, run_id: str, count: int, *, now: datetime) -> Write[None]:
+    """The write that some work was executed and never recorded; this run was the last of it. An audit reads
+    the fact."""
+    name, run_id = check_name("name", name), check_id("run_id", run_id)
+    count = check_number("count", count, low=1, high=2**53)
+
+    def note(tx: Tx) -> None:
+        new = UnrecordedWork(total=count, name=name, run_id=run_id, at=now)
+        tx.boots.add_fact(UNRECORDED_FACT, _as_fact(msgspec.structs.replace(new, total=0, run_id="")))
+        while True:  # until no other process has changed it meanwhile
+            found = tx.boots.fact(UNRECORDED_FACT)
+            assert found is not None, "it was just added"
+            known = msgspec.json.decode(found, type=UnrecordedWork)
+            if known.run_id == run_id:
+                return  # this write has committed before
+            sum_of_both = msgspec.structs.replace(new, total=known.total + count)
+            if tx.boots.replace_fact(UNRECORDED_FACT, found, _as_fact(sum_of_both)):
+                break
+        tx.count("report", ReportProblem.DROPPED, count)
+        tx.emit(EventKind.RECORDS_DROPPED, run_id, at=now, total=count)
+
+    return note
+
+
+def _as_fact(work: UnrecordedWork) -> str:
+    return msgspec.json.encode(work).decode()
 
 
 def finishing(

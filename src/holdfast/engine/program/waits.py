@@ -174,7 +174,7 @@ class Waits:
             tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
             follow(tx, claim, status, now=now, waits_on=waits_on)
             if live.task.origin is not None:
-                tell_requester(tx, live.task, status, now=now)
+                tell_requester(tx, live.task, status, run_id=claim.run_id, now=now)
             if status is TaskStatus.NEEDS_REVIEW and live.task.session_key is not None:
                 tell_review(tx, live.task.session_key, live.task, waits_on.partition(":")[2], now=now)
             return None

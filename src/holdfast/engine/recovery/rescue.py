@@ -255,7 +255,7 @@ class Rescuer:
         return rescue
 
     def _lose(self, tx: Tx, run: RunRecord, note: str, now: datetime) -> bool:
-        """End a run that the dead process executed itself. What it only watched, such as another process, may
+        """End a run that the dead process executed itself. What it only watched, such as a child process, may
         live on: a sweep asks the runtime before it is lost."""
         details = tx.recorded.get(run.task_id)
         if details is not None and (details.reference or details.child_session_key):

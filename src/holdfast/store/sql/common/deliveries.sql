@@ -133,6 +133,14 @@ UPDATE deliveries
  WHERE id = :id AND status = 'failed'
 RETURNING *;
 
+-- name: confirm_delivery
+-- A person found out that a delivery of unknown outcome had arrived.
+-- moves: delivery failed -> delivered
+UPDATE deliveries
+   SET status = 'delivered', claimed_by = NULL, updated_at = :now
+ WHERE id = :id AND status = 'failed'
+RETURNING *;
+
 -- name: deliveries_of_task
 -- All deliveries of a task.
 SELECT * FROM deliveries WHERE task_id = :task_id ORDER BY id;

@@ -40,11 +40,13 @@ SELECT * FROM runs
  ORDER BY id LIMIT :limit;
 
 -- name: recorded_runs_to_stop
--- Recorded work in flight whose cancel was requested, oldest first. The index tasks_to_stop holds few tasks.
-SELECT runs.* FROM tasks JOIN runs ON runs.task_id = tasks.id
+-- Recorded work in flight whose cancel was requested, oldest first. The index tasks_to_stop holds few tasks;
+-- SQLite keeps the order of a cross join, and would otherwise read all recorded work in flight.
+SELECT runs.* FROM tasks CROSS JOIN runs
  WHERE tasks.cancel_requested_at IS NOT NULL AND tasks.ended_at IS NULL
-   AND runs.queue = 'producer' AND runs.ended_at IS NULL
- ORDER BY runs.id LIMIT :limit;
+   AND runs.task_id = tasks.id AND runs.queue = 'producer'
+   AND runs.status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
+ ORDER BY tasks.id LIMIT :limit;
 
 -- name: beat_run
 -- A runtime has proved that recorded work is alive; the guard is the fence.

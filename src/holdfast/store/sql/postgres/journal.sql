@@ -11,8 +11,9 @@ ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING;
 
 -- name: save_steps
 -- Many steps of many runs, each under the fence of its own run; returns those that were saved now.
--- Differs: they are passed as lists, one for each column. The runs are locked in the order of their ids, which waits
--- for transactions that raise their fences, and the steps are inserted in the order of their keys: no deadlocks.
+-- Only: SQLite has no server to ask, so it runs save_step for each. Here they are passed as lists, one for each column.
+-- The runs are locked in the order of their ids, which waits for transactions that raise their fences, and the steps
+-- are inserted in the order of their keys: no deadlocks.
 WITH given AS MATERIALIZED (
        SELECT * FROM unnest(
          CAST(:task_id AS text[]), CAST(:scope AS text[]), CAST(:name AS text[]), CAST(:occurrence AS text[]),

@@ -71,9 +71,9 @@ BY_INDEX = {
     "tasks_by_runtime_end": "tasks_past_limit_of_runtime",
     "tasks_to_clean": "tasks_past_retention tasks_to_prune",
     "tasks_unstamped": "unstamped_tasks",
-    "tasks_to_stop": "recorded_runs_to_stop",
     "recorded_tasks_dropped": "recorded_tasks_with_drops",
     "recorded_tasks_late": "recorded_tasks_with_late_reports",
+    "tasks_to_stop": "recorded_runs_to_stop",
     "tasks_by_parent": "children_of_task children_of_task_alive",
 }
 

@@ -126,7 +126,7 @@ class StandIn:
         return [*self.unwritten, *await self.store.read(lambda tx: tx.restarts.page(limit))]
 
 
-class House:
+class ServedDoors:
     """The doors of one gateway in a thread of their own, and the ways in."""
 
     def __init__(
@@ -186,7 +186,7 @@ class House:
             certificates=self.certificates,
         )
 
-    def __enter__(self) -> House:
+    def __enter__(self) -> ServedDoors:
         self._thread.start()
         assert self._is_up.wait(10)
         return self
@@ -290,13 +290,13 @@ def _quick_ticks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def a_house(
+def served_doors(
     home: Path,
     *,
     settings: GatewaySettings = QUICK,
     webhooks: Webhooks | None = None,
     certificates: Certificates | None = None,
-) -> Iterator[House]:
+) -> Iterator[ServedDoors]:
     """A gateway that serves in this home and holds it."""
     home.mkdir(mode=0o700, exist_ok=True)
     lock = HomeLock.take(home, role="gateway")
@@ -304,7 +304,10 @@ def a_house(
     try:
         config = Config(gateway=settings, agents=agents())
         gateway = StandIn(store, config, home)
-        with _quick_ticks(), House(gateway, home, webhooks=webhooks, certificates=certificates) as house:
+        with (
+            _quick_ticks(),
+            ServedDoors(gateway, home, webhooks=webhooks, certificates=certificates) as house,
+        ):
             yield house
     finally:
         store.close()

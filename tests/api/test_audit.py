@@ -18,7 +18,7 @@ from holdfast.store import Store
 from holdfast.testing import WrappingStore
 from holdfast.views.tasks import CancelView
 from holdfast.views.tokens import TokenMadeView, TokenRevokedView
-from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, House
+from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, ServedDoors
 from tests.builders import a_run, a_task, put
 from tests.security.webhook_server import webhook_house
 
@@ -31,20 +31,20 @@ def a_queued_task(store: Store, owner: str = "ada") -> str:
     return task.id
 
 
-def entries(house: House) -> list[dict[str, Any]]:
+def entries(house: ServedDoors) -> list[dict[str, Any]]:
     """What the log says, oldest first, with what is still in memory."""
     asyncio.run(house.gateway.audit.run_once())
     return list(reversed(house.post("audit.list").json()["entries"]))
 
 
-def told(house: House) -> list[tuple[str, str, str, str]]:
+def told(house: ServedDoors) -> list[tuple[str, str, str, str]]:
     return [(one["who"], one["door"], one["action"], one["outcome"]) for one in entries(house)]
 
 
 # --- what is changed through a door
 
 
-def test_a_change_over_http_names_the_token_the_address_and_the_record(house: House) -> None:
+def test_a_change_over_http_names_the_token_the_address_and_the_record(house: ServedDoors) -> None:
     task_id = a_queued_task(house.gateway.store, OWNER)
 
     house.post("ledger.cancel", {"taskId": task_id[:20]}, token=OWNER_TOKEN)
@@ -64,7 +64,7 @@ def test_a_change_over_http_names_the_token_the_address_and_the_record(house: Ho
     }
 
 
-def test_a_change_over_a_websocket_and_over_the_socket_of_the_home_names_the_door(house: House) -> None:
+def test_a_change_over_a_websocket_and_over_the_socket_of_the_home_names_the_door(house: ServedDoors) -> None:
     one, other = a_queued_task(house.gateway.store), a_queued_task(house.gateway.store)
     with house.websocket() as client:
         client.connect()
@@ -77,7 +77,7 @@ def test_a_change_over_a_websocket_and_over_the_socket_of_the_home_names_the_doo
     ]
 
 
-def test_an_act_of_several_writes_is_recorded_before_it_begins(house: House) -> None:
+def test_an_act_of_several_writes_is_recorded_before_it_begins(house: ServedDoors) -> None:
     house.post("gateway.restart", {"reason": "new settings"})
     house.gateway.is_safe = False
     house.post("gateway.restart", {"reason": "again"})
@@ -103,7 +103,7 @@ def test_every_method_that_changes_something_is_audited() -> None:
 # --- what is refused
 
 
-def test_what_is_refused_is_in_the_log_with_the_reason(house: House) -> None:
+def test_what_is_refused_is_in_the_log_with_the_reason(house: ServedDoors) -> None:
     theirs = a_queued_task(house.gateway.store, "somebody else")
     house.post("ledger.cancel", {"taskId": theirs}, token=READ_TOKEN)
     house.post("ledger.cancel", {"taskId": theirs}, token=OWNER_TOKEN)
@@ -135,7 +135,9 @@ def test_wrong_tokens_and_wrong_signatures_are_in_the_log_with_their_address(hom
     ]
 
 
-def test_a_token_is_revoked_although_the_ledger_is_away_and_the_log_tells_it_later(house: House) -> None:
+def test_a_token_is_revoked_although_the_ledger_is_away_and_the_log_tells_it_later(
+    house: ServedDoors,
+) -> None:
     class Away(WrappingStore):
         async def write(self, write: Any) -> Any:  # noqa: ARG002 - it is away
             raise StoreUnavailable("it is away, says the test")

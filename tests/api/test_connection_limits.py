@@ -25,7 +25,7 @@ from holdfast.api.connection_limits import (
     few_complaints,
     most_connections,
 )
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 
 pytestmark = pytest.mark.slow
 
@@ -34,13 +34,13 @@ PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def small_house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def small_house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDoors]:
     monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 5)
-    with a_house(home) as house:
+    with served_doors(home) as house:
         yield house
 
 
-def connect(house: House) -> socket.socket:
+def connect(house: ServedDoors) -> socket.socket:
     return socket.create_connection(("127.0.0.1", house.port), PATIENCE_S)
 
 
@@ -70,7 +70,7 @@ def test_connections_leave_descriptors_for_everything_else(
 # --- who goes
 
 
-def test_strangers_who_only_wait_make_room_for_a_request(small_house: House) -> None:
+def test_strangers_who_only_wait_make_room_for_a_request(small_house: ServedDoors) -> None:
     waiting = [connect(small_house) for _ in range(5)]
     for way in waiting:
         way.sendall(HEAD)
@@ -85,7 +85,7 @@ def test_strangers_who_only_wait_make_room_for_a_request(small_house: House) -> 
         way.close()
 
 
-def test_who_has_been_answered_and_only_waits_makes_room_too(small_house: House) -> None:
+def test_who_has_been_answered_and_only_waits_makes_room_too(small_house: ServedDoors) -> None:
     clients = [httpx.Client(trust_env=False) for _ in range(7)]
 
     answers = [client.get(f"{small_house.url}/healthz").status_code for client in clients]
@@ -95,7 +95,7 @@ def test_who_has_been_answered_and_only_waits_makes_room_too(small_house: House)
         client.close()
 
 
-def test_one_too_many_is_refused_when_no_connection_only_waits(small_house: House) -> None:
+def test_one_too_many_is_refused_when_no_connection_only_waits(small_house: ServedDoors) -> None:
     listeners = []
     for _ in range(5):
         way = connect(small_house)
@@ -115,7 +115,7 @@ def test_one_too_many_is_refused_when_no_connection_only_waits(small_house: Hous
 
 def test_a_head_that_does_not_come_ends_the_connection(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocols, "LOOK_EVERY_S", 0.05)
-    with a_house(home) as house, connect(house) as way:
+    with served_doors(home) as house, connect(house) as way:
         way.sendall(HEAD)
 
         assert is_closed(way)
@@ -130,7 +130,7 @@ def test_a_head_in_small_pieces_ends_the_connection_all_the_same(
         while select.select([way], [], [], 0.01)[0] == []:
             way.sendall(b"X")
 
-    with a_house(home) as house, connect(house) as way:
+    with served_doors(home) as house, connect(house) as way:
         with contextlib.suppress(OSError):
             drip(way)
 

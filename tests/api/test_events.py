@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.api import server
 from holdfast.core.clock import SystemClock
-from tests.api.stand_in import TOKEN, House
+from tests.api.stand_in import TOKEN, ServedDoors
 from tests.builders import stored_run
 
 pytestmark = pytest.mark.slow
@@ -38,18 +38,18 @@ def told(response: httpx.Response) -> Iterator[StreamedEvent]:
             lines = []
 
 
-def stream(house: House, **headers: str) -> Any:
+def stream(house: ServedDoors, **headers: str) -> Any:
     sent = {"authorization": f"Bearer {TOKEN}"} | {name.replace("_", "-"): v for name, v in headers.items()}
     return house.http.stream("GET", f"{house.url}/events", headers=sent)
 
 
-def cancel_one(house: House) -> str:
+def cancel_one(house: ServedDoors) -> str:
     task_id = stored_run(house.gateway.store).task_id
     house.post("tasks.cancel", {"taskId": task_id})
     return task_id
 
 
-def test_what_happens_is_told_as_it_happens(house: House) -> None:
+def test_what_happens_is_told_as_it_happens(house: ServedDoors) -> None:
     with stream(house) as response:
         events = told(response)
         next(events)  # the greeting: the stream has found its place
@@ -63,7 +63,7 @@ def test_what_happens_is_told_as_it_happens(house: House) -> None:
     assert found.kind == found.view["kind"]
 
 
-def test_a_stream_goes_on_where_the_last_one_ended(house: House) -> None:
+def test_a_stream_goes_on_where_the_last_one_ended(house: ServedDoors) -> None:
     for _ in range(3):
         cancel_one(house)
     with stream(house, last_event_id="0.0") as response:
@@ -74,7 +74,7 @@ def test_a_stream_goes_on_where_the_last_one_ended(house: House) -> None:
     assert again.id == events[1].id
 
 
-def test_what_was_pruned_is_said_and_the_rest_told(house: House) -> None:
+def test_what_was_pruned_is_said_and_the_rest_told(house: ServedDoors) -> None:
     store = house.gateway.store
     cancel_one(house)
     (position,) = [event.position for event in store.read_now(lambda tx: tx.events.newest(limit=1))]
@@ -91,7 +91,7 @@ def test_what_was_pruned_is_said_and_the_rest_told(house: House) -> None:
     assert kinds[1] != "feed_gap"
 
 
-def test_a_stream_of_one_task_tells_of_that_task_alone(house: House) -> None:
+def test_a_stream_of_one_task_tells_of_that_task_alone(house: ServedDoors) -> None:
     """What happened to others before and between is passed over, and the stream goes on behind it."""
     for _ in range(3):
         cancel_one(house)
@@ -111,17 +111,17 @@ def test_a_stream_of_one_task_tells_of_that_task_alone(house: House) -> None:
     assert found.view["taskId"] == wanted
 
 
-def test_a_stream_of_a_task_that_is_not_there_is_not_found(house: House) -> None:
+def test_a_stream_of_a_task_that_is_not_there_is_not_found(house: ServedDoors) -> None:
     assert house.get("/events?task=task_none").status_code == 404
     assert house.get("/events?task=../x").status_code == 404
 
 
 @pytest.mark.parametrize("position", ["yesterday", "1", "-1.0", "1.2.3", "9" * 40])
-def test_a_position_that_is_none_is_refused(house: House, position: str) -> None:
+def test_a_position_that_is_none_is_refused(house: ServedDoors, position: str) -> None:
     assert house.get("/events", last_event_id=position).status_code == 400
 
 
-def test_a_quiet_stream_says_that_it_is_there(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_says_that_it_is_there(house: ServedDoors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "PING_S", 0.01)
     monkeypatch.setattr(server, "_LOOK_EVERY_S", 0.01)
     with stream(house) as response:
@@ -130,7 +130,7 @@ def test_a_quiet_stream_says_that_it_is_there(house: House, monkeypatch: pytest.
         assert ": still here" in (next(lines) for _ in range(5))
 
 
-def test_too_many_listeners_are_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_listeners_are_refused(house: ServedDoors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_LISTENERS", 1)
     with stream(house) as response:
         events = told(response)
@@ -139,7 +139,7 @@ def test_too_many_listeners_are_refused(house: House, monkeypatch: pytest.Monkey
         assert house.get("/events").status_code == 503
 
 
-def test_streams_end_when_the_doors_close(house: House) -> None:
+def test_streams_end_when_the_doors_close(house: ServedDoors) -> None:
     with stream(house) as response:
         events = told(response)
         next(events)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.api.tokens import Tokens
 from holdfast.config.files import load
-from tests.api.stand_in import House
+from tests.api.stand_in import ServedDoors
 from tests.engine.tables import dump
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def settings(home: Path, **tokens: str) -> None:
     (home / "holdfast.toml").chmod(0o600)
 
 
-def cancel_many(house: House, token: str, reason: str) -> None:
+def cancel_many(house: ServedDoors, token: str, reason: str) -> None:
     """Tasks that are cancelled side by side, each for a reason that tells the secret."""
 
     def cancel(number: int) -> int:
@@ -42,7 +42,7 @@ def cancel_many(house: House, token: str, reason: str) -> None:
 
 @pytest.mark.parametrize("is_added_live", [False, True])
 def test_a_token_that_is_told_in_requests_is_not_stored(
-    house: House, home: Path, *, is_added_live: bool
+    house: ServedDoors, home: Path, *, is_added_live: bool
 ) -> None:
     settings(home, first=FIRST)
     house.tokens.replace(Tokens.read(load(home, {}).config, home, {}))

@@ -16,7 +16,7 @@ from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES, holds_secret, redact,
 from holdfast.core.transitions import RunStatus
 from holdfast.views.events import EventView
 from holdfast.views.tasks import TaskView
-from tests.api.stand_in import House
+from tests.api.stand_in import ServedDoors
 from tests.api.test_events import stream, told
 from tests.api.test_webhook import a_body, hooked, post
 from tests.builders import later, stored_run
@@ -71,7 +71,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Searches]:
     monkeypatch.undo()
 
 
-def asked(house: House, **changes: Any) -> str:
+def asked(house: ServedDoors, **changes: Any) -> str:
     question_id = new_question_id(later(seconds=1))
     waits_on = f"answer:{question_id}"
     run = stored_run(house.gateway.store, RunStatus.WAITING, task={"waits_on": waits_on}, waits_on=waits_on)
@@ -89,7 +89,7 @@ def asked(house: House, **changes: Any) -> str:
     ],
 )
 def test_no_long_text_is_searched_on_the_loop(
-    house: House, alone: None, searches: Searches, method: str, params: dict[str, Any]
+    house: ServedDoors, alone: None, searches: Searches, method: str, params: dict[str, Any]
 ) -> None:
     answer = house.post(method, params)
 
@@ -100,7 +100,7 @@ def test_no_long_text_is_searched_on_the_loop(
 
 @pytest.mark.parametrize("answer", LONG_ANSWERS, ids=["list", "text", "keys", "named"])
 def test_no_long_answer_is_searched_on_the_loop(
-    house: House, alone: None, searches: Searches, answer: Any
+    house: ServedDoors, alone: None, searches: Searches, answer: Any
 ) -> None:
     question_id = asked(house)
 
@@ -113,7 +113,7 @@ def test_no_long_answer_is_searched_on_the_loop(
     assert msgspec.json.decode(stored.answer or b"") == answer
 
 
-def test_no_long_default_is_searched_on_the_loop(house: House, alone: None, searches: Searches) -> None:
+def test_no_long_default_is_searched_on_the_loop(house: ServedDoors, alone: None, searches: Searches) -> None:
     """It is stored already, and shown beside a short answer."""
     question_id = asked(house, default_answer=msgspec.json.encode(LONG_ANSWERS[0]))
     searches.threads.clear()
@@ -125,7 +125,7 @@ def test_no_long_default_is_searched_on_the_loop(house: House, alone: None, sear
     assert house._thread not in searches.threads
 
 
-def test_a_long_answer_is_shown_by_its_beginning_and_without_its_secrets(house: House) -> None:
+def test_a_long_answer_is_shown_by_its_beginning_and_without_its_secrets(house: ServedDoors) -> None:
     question_id = asked(house)
 
     shown = house.post("questions.answer", {"questionId": question_id, "answer": LONG_ANSWERS[3]}).json()
@@ -136,7 +136,7 @@ def test_a_long_answer_is_shown_by_its_beginning_and_without_its_secrets(house: 
 
 
 def test_the_answer_to_a_question_is_shown_after_its_commit(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that waits does not wait for the redaction of a long answer, too."""
     question_id, seen = asked(house), []
@@ -153,7 +153,7 @@ def test_the_answer_to_a_question_is_shown_after_its_commit(
 
 
 def test_no_long_result_of_a_review_is_searched_on_the_loop(
-    house: House, alone: None, searches: Searches
+    house: ServedDoors, alone: None, searches: Searches
 ) -> None:
     effect = in_doubt(house.gateway.store)
 
@@ -166,7 +166,7 @@ def test_no_long_result_of_a_review_is_searched_on_the_loop(
 
 
 def test_what_a_cancel_shows_is_made_beside_the_loop(
-    house: House, alone: None, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The goal of the task may be long, whatever was asked."""
     task_id, where, shape = stored_run(house.gateway.store).task_id, [], TaskView.of
@@ -183,7 +183,7 @@ def test_what_a_cancel_shows_is_made_beside_the_loop(
 
 
 def test_a_long_webhook_is_cleaned_and_searched_beside_the_loop_and_searched_once(
-    hooked: House, alone: None, searches: Searches, monkeypatch: pytest.MonkeyPatch
+    hooked: ServedDoors, alone: None, searches: Searches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned: list[threading.Thread] = []
 
@@ -209,7 +209,7 @@ def test_a_long_webhook_is_cleaned_and_searched_beside_the_loop_and_searched_onc
 
 
 def test_an_inbox_that_is_closed_while_a_long_message_is_cleaned_takes_it_no_more(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closing(text: object, role: Any) -> str:
         house.gateway.inbox.is_closed = True
@@ -223,7 +223,7 @@ def test_an_inbox_that_is_closed_while_a_long_message_is_cleaned_takes_it_no_mor
 
 
 def test_events_are_shaped_for_a_stream_beside_the_loop(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where: list[threading.Thread] = []
     shape = EventView.of
@@ -244,7 +244,7 @@ def test_events_are_shaped_for_a_stream_beside_the_loop(
     assert house._thread not in where
 
 
-def test_of_a_long_error_only_the_beginning_is_looked_at(house: House, searches: Searches) -> None:
+def test_of_a_long_error_only_the_beginning_is_looked_at(house: ServedDoors, searches: Searches) -> None:
     refused = house.post("ledger.list", {"-u" * 50_000: 1})
 
     assert refused.status_code == 400

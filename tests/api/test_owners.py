@@ -16,23 +16,23 @@ from holdfast.config.sections import Config, GatewaySettings, TokenSettings
 from holdfast.core.task import Origin
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.store import Tx
-from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, TOKEN, Client, House
+from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, TOKEN, Client, ServedDoors
 from tests.builders import a_delivery, a_run, a_task, put
 
 pytestmark = pytest.mark.slow
 
 
-def a_queued_task(house: House, owner: str) -> str:
+def a_queued_task(house: ServedDoors, owner: str) -> str:
     task = a_task(owner=owner)
     house.gateway.store.write_now(lambda tx: put(tx, task, a_run(task)))
     return task.id
 
 
-def ask(house: House, method: str, /, **params: Any) -> Any:
+def ask(house: ServedDoors, method: str, /, **params: Any) -> Any:
     return house.post(method, params, token=OWNER_TOKEN)
 
 
-def test_only_the_tasks_of_the_owner_are_listed_in_every_order(house: House) -> None:
+def test_only_the_tasks_of_the_owner_are_listed_in_every_order(house: ServedDoors) -> None:
     mine = a_queued_task(house, OWNER)
     a_queued_task(house, "somebody else")
 
@@ -51,7 +51,7 @@ def test_only_the_tasks_of_the_owner_are_listed_in_every_order(house: House) -> 
 
 @pytest.mark.parametrize("order", [None, "updatedAt", "endedAt"])
 def test_pages_of_an_owner_follow_each_other_and_name_no_tasks_of_others(
-    house: House, order: str | None
+    house: ServedDoors, order: str | None
 ) -> None:
     mine = []
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_pages_of_an_owner_follow_each_other_and_name_no_tasks_of_others(
     assert seen == (sorted(mine, reverse=True) if order is None else mine[::-1])
 
 
-def test_ended_tasks_of_others_are_not_listed(house: House) -> None:
+def test_ended_tasks_of_others_are_not_listed(house: ServedDoors) -> None:
     mine, other = a_queued_task(house, OWNER), a_queued_task(house, "somebody else")
     for task_id in (mine, other):
         house.post("tasks.cancel", {"taskId": task_id})
@@ -93,7 +93,9 @@ def test_ended_tasks_of_others_are_not_listed(house: House) -> None:
         ("events.list", "taskId"),
     ],
 )
-def test_a_task_of_another_is_answered_as_one_that_is_not_there(house: House, method: str, name: str) -> None:
+def test_a_task_of_another_is_answered_as_one_that_is_not_there(
+    house: ServedDoors, method: str, name: str
+) -> None:
     other = a_queued_task(house, "somebody else")
 
     for asked in (other, other[:12]):
@@ -105,7 +107,7 @@ def test_a_task_of_another_is_answered_as_one_that_is_not_there(house: House, me
 
 
 @pytest.mark.parametrize("method", ["tasks.retry", "tasks.dismiss"])
-def test_several_tasks_of_others_are_not_there_either(house: House, method: str) -> None:
+def test_several_tasks_of_others_are_not_there_either(house: ServedDoors, method: str) -> None:
     other = a_queued_task(house, "somebody else")
 
     (result,) = ask(house, method, taskIds=[other]).json()["results"]
@@ -114,7 +116,7 @@ def test_several_tasks_of_others_are_not_there_either(house: House, method: str)
     assert "not found" in result["reason"]
 
 
-def test_a_cancel_of_anothers_task_finds_nothing(house: House) -> None:
+def test_a_cancel_of_anothers_task_finds_nothing(house: ServedDoors) -> None:
     other = a_queued_task(house, "somebody else")
 
     answer = ask(house, "tasks.cancel", taskId=other)
@@ -123,7 +125,7 @@ def test_a_cancel_of_anothers_task_finds_nothing(house: House) -> None:
     assert answer.json()["error"]["message"] == "Task not found."
 
 
-def test_a_beginning_that_fits_tasks_of_others_too_is_not_ambiguous(house: House) -> None:
+def test_a_beginning_that_fits_tasks_of_others_too_is_not_ambiguous(house: ServedDoors) -> None:
     mine = a_queued_task(house, OWNER)
     others = [a_queued_task(house, "somebody else") for _ in range(5)]
     shared = "task_"
@@ -132,7 +134,7 @@ def test_a_beginning_that_fits_tasks_of_others_too_is_not_ambiguous(house: House
     assert ask(house, "ledger.show", taskId=shared).json()["task"]["id"] == mine
 
 
-def test_the_owner_touches_and_makes_tasks_of_their_own(house: House) -> None:
+def test_the_owner_touches_and_makes_tasks_of_their_own(house: ServedDoors) -> None:
     mine = a_queued_task(house, OWNER)
 
     made = ask(house, "ledger.create", name="research", goal="tides").json()
@@ -147,7 +149,7 @@ def test_the_owner_touches_and_makes_tasks_of_their_own(house: House) -> None:
     assert ask(house, "events.list").status_code == 400
 
 
-def test_everything_else_is_forbidden(house: House) -> None:
+def test_everything_else_is_forbidden(house: ServedDoors) -> None:
     for method in METHODS.values():
         if not method.is_owned:
             assert ask(house, method.name).status_code == 403, method.name
@@ -155,7 +157,7 @@ def test_everything_else_is_forbidden(house: House) -> None:
         assert house.get(path, token=OWNER_TOKEN).status_code == 403
 
 
-def test_a_websocket_tells_of_the_owners_tasks_only(house: House) -> None:
+def test_a_websocket_tells_of_the_owners_tasks_only(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect(OWNER_TOKEN, scopes=["operator.read", "operator.write"])
         client.call("health")
@@ -181,7 +183,7 @@ def told_tasks(client: Client) -> list[Any]:
     return [frame["payload"]["task"] for frame in client.events if frame["event"] == "task"]
 
 
-def test_a_token_that_was_taken_away_hears_no_more(house: House) -> None:
+def test_a_token_that_was_taken_away_hears_no_more(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect(READ_TOKEN, scopes=["operator.read"])
         for _ in until_told(client):
@@ -197,7 +199,7 @@ def test_a_token_that_was_taken_away_hears_no_more(house: House) -> None:
     assert house.post("health", token=READ_TOKEN).status_code == 401
 
 
-def test_who_decides_is_known_by_the_name_of_their_token(house: House) -> None:
+def test_who_decides_is_known_by_the_name_of_their_token(house: ServedDoors) -> None:
     tokens = Tokens.of(TOKEN, {"x" * 40: Caller(who="board", scopes=frozenset({READ}))})
 
     digest = tokens.find("x" * 40)
@@ -214,7 +216,7 @@ HOOK = Origin(channel="hook", peer="ada")
 D = DeliveryStatus
 
 
-def owes(house: House, *statuses: DeliveryStatus) -> str:
+def owes(house: ServedDoors, *statuses: DeliveryStatus) -> str:
     task_id = a_queued_task(house, OWNER)
 
     def write(tx: Tx) -> None:
@@ -225,12 +227,12 @@ def owes(house: House, *statuses: DeliveryStatus) -> str:
     return task_id
 
 
-def statuses_of(house: House, task_id: str) -> list[str]:
+def statuses_of(house: ServedDoors, task_id: str) -> list[str]:
     found = house.gateway.store.read_now(lambda tx: tx.deliveries.of_task(task_id))
     return sorted(one.status.value for one in found)
 
 
-def test_what_is_owed_or_failed_is_dismissed_once_and_what_went_out_stays(house: House) -> None:
+def test_what_is_owed_or_failed_is_dismissed_once_and_what_went_out_stays(house: ServedDoors) -> None:
     task_id = owes(house, D.PENDING, D.FAILED, D.PARENT_MISSING, D.SESSION_QUEUED, D.DELIVERED)
 
     first, again = (ask(house, "tasks.dismiss", taskIds=[task_id]).json() for _ in range(2))
@@ -245,7 +247,7 @@ def test_what_is_owed_or_failed_is_dismissed_once_and_what_went_out_stays(house:
 
 @pytest.mark.parametrize("statuses", [(), (D.DELIVERED,), (D.ATTEMPTING,)], ids=str)
 def test_where_nothing_can_be_dismissed_that_is_said(
-    house: House, statuses: tuple[DeliveryStatus, ...]
+    house: ServedDoors, statuses: tuple[DeliveryStatus, ...]
 ) -> None:
     task_id = owes(house, *statuses)
 
@@ -259,7 +261,7 @@ def test_where_nothing_can_be_dismissed_that_is_said(
 # --- config.get
 
 
-def test_the_settings_that_hold_are_shown_without_secrets(house: House) -> None:
+def test_the_settings_that_hold_are_shown_without_secrets(house: ServedDoors) -> None:
     house.gateway.config = Config(
         gateway=GatewaySettings(rate_limit_per_s=1000.0, alert_urls=["tgram://hunter2/1"]),
         tokens={"board": TokenSettings(token_env="BOARD_TOKEN")},

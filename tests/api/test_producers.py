@@ -19,7 +19,7 @@ from holdfast.engine.producers.contract import (
     WorkLost,
 )
 from holdfast.engine.producers.writes import failing
-from tests.api.stand_in import OWNER, OWNER_TOKEN, House
+from tests.api.stand_in import OWNER, OWNER_TOKEN, ServedDoors
 from tests.doors.calls import UNFIT
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 RECORD = {"name": "render", "goal": "render the title", "runtime": "media"}
 
 
-def ask(house: House, method: str, /, **params: Any) -> Any:
+def ask(house: ServedDoors, method: str, /, **params: Any) -> Any:
     return house.post(method, params, token=OWNER_TOKEN)
 
 
@@ -46,7 +46,7 @@ class Stubborn:
         return WorkLost(why="stubborn")
 
 
-def test_a_producer_records_its_work_from_the_start_to_the_end(house: House) -> None:
+def test_a_producer_records_its_work_from_the_start_to_the_end(house: ServedDoors) -> None:
     created = ask(house, "producer.create", **RECORD, runId="render-1", sourceId="src-1").json()
     started = ask(house, "producer.start", runId="render-1").json()
     moved = ask(house, "producer.progress", runId="render-1", summary="frame 1", done=1, total=3).json()
@@ -70,7 +70,7 @@ def test_a_producer_records_its_work_from_the_start_to_the_end(house: House) -> 
     assert (other["progressSummary"], other["terminalSummary"]) == ("frame 1", "done")
 
 
-def test_a_token_of_an_owner_does_not_find_the_work_of_another(house: House) -> None:
+def test_a_token_of_an_owner_does_not_find_the_work_of_another(house: ServedDoors) -> None:
     house.post("producer.create", RECORD | {"owner": "another", "runId": "theirs-1"})
 
     for method, more in (
@@ -88,7 +88,7 @@ def test_a_token_of_an_owner_does_not_find_the_work_of_another(house: House) -> 
     assert ask(house, "producer.create", **RECORD, runId="theirs-1").status_code in {403, 404, 409}
 
 
-def test_a_cancel_says_what_became_of_running_recorded_work(house: House) -> None:
+def test_a_cancel_says_what_became_of_running_recorded_work(house: ServedDoors) -> None:
     for run_id in ("render-1", "render-2", "render-3"):
         ask(house, "producer.create", **RECORD, runId=run_id, isRunning=True)
     task_id = ask(house, "producer.beat", runId="render-2").json()["task"]["id"]
@@ -109,7 +109,7 @@ def test_a_cancel_says_what_became_of_running_recorded_work(house: House) -> Non
 # --- what comes too late, and what never came
 
 
-def test_a_report_after_the_end_is_refused_with_its_reason_kept_shown_and_counted(house: House) -> None:
+def test_a_report_after_the_end_is_refused_with_its_reason_kept_shown_and_counted(house: ServedDoors) -> None:
     created = ask(house, "producer.create", **RECORD, runId="render-1", isRunning=True).json()
     task_id = created["task"]["id"]
     house.gateway.store.write_now(losing("render-1", house.gateway.clock.now()))
@@ -127,7 +127,7 @@ def test_a_report_after_the_end_is_refused_with_its_reason_kept_shown_and_counte
     assert 'holdfast_producer_reports_total{problem="late"} 1.0' in metrics
 
 
-def test_dropped_reports_are_shown_and_counted(house: House) -> None:
+def test_dropped_reports_are_shown_and_counted(house: ServedDoors) -> None:
     created = ask(house, "producer.create", **RECORD, runId="render-1", isRunning=True).json()
     for total in (2, 5, 5, 3):
         assert ask(house, "producer.dropped", runId="render-1", total=total).json()["outcome"] == "noted"
@@ -146,7 +146,7 @@ def losing(run_id: str, now: datetime) -> Any:
 # --- every field of a record
 
 
-def test_the_protocol_and_our_own_methods_show_every_field_of_a_record(house: House) -> None:
+def test_the_protocol_and_our_own_methods_show_every_field_of_a_record(house: ServedDoors) -> None:
     parent = ask(house, "producer.create", **RECORD, runId="parent-1", isRunning=True).json()["task"]["id"]
     facts = {
         "sourceId": "job-7",
@@ -284,7 +284,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_bad_input_is_refused_with_the_name_of_the_field_and_changes_nothing(house: House) -> None:
+def test_bad_input_is_refused_with_the_name_of_the_field_and_changes_nothing(house: ServedDoors) -> None:
     ask(house, "producer.create", **RECORD, runId="render-1", isRunning=True)
     before = ask(house, "producer.beat", runId="render-1").json()
 
@@ -300,7 +300,7 @@ def test_bad_input_is_refused_with_the_name_of_the_field_and_changes_nothing(hou
     assert house.gateway.store.read_now(lambda tx: tx.events.counts("task")) == {"running": 1}
 
 
-def test_hostile_text_in_a_record_is_harmless_in_every_answer(house: House) -> None:
+def test_hostile_text_in_a_record_is_harmless_in_every_answer(house: ServedDoors) -> None:
     # What turns text around is refused above; these signs are invisible, and a result may hold anything.
     words = f"\u200f\u200b {FAKE} {HTML}"
     created = ask(house, "producer.create", **RECORD | {"goal": words}, runId="render-1")

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.hold import RESUME, Hold
-from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, House
+from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, ServedDoors
 
 pytestmark = pytest.mark.slow
 
 WRONG = "x" * 70
 
 
-def test_a_gateway_with_which_all_is_well_says_so(house: House) -> None:
+def test_a_gateway_with_which_all_is_well_says_so(house: ServedDoors) -> None:
     found = house.get("/readyz", token=None)
 
     assert found.status_code == 200
     assert found.json() == {"status": "serving", "ledger": "ok", "settings": "applied", "resumes": "going"}
 
 
-def test_a_ledger_that_is_away_is_not_ready_and_the_rest_is_answered(house: House) -> None:
+def test_a_ledger_that_is_away_is_not_ready_and_the_rest_is_answered(house: ServedDoors) -> None:
     house.gateway.ledger_problem = "PostgreSQL: it cannot be reached"
 
     found = house.get("/readyz", token=None)
@@ -36,7 +36,7 @@ def test_a_ledger_that_is_away_is_not_ready_and_the_rest_is_answered(house: Hous
     assert "holdfast_tasks{" not in metrics.text
 
 
-def test_refused_settings_and_held_resumes_are_told_and_stop_nothing(house: House) -> None:
+def test_refused_settings_and_held_resumes_are_told_and_stop_nothing(house: ServedDoors) -> None:
     house.gateway.settings_refused = "the settings are not applied: No module named 'garden'"
     house.gateway.holds = (Hold(why="the gateway crashed 5 times in a row", remedy=RESUME),)
 
@@ -58,7 +58,9 @@ def test_refused_settings_and_held_resumes_are_told_and_stop_nothing(house: Hous
     [(None, False), (WRONG, False), (OWNER_TOKEN, False), (READ_TOKEN, True), (TOKEN, True)],
     ids=["none", "wrong", "owner", "read", "all"],
 )
-def test_the_reasons_are_for_callers_that_may_read(house: House, token: str | None, is_told: bool) -> None:
+def test_the_reasons_are_for_callers_that_may_read(
+    house: ServedDoors, token: str | None, is_told: bool
+) -> None:
     house.gateway.ledger_problem = "SQLite: /srv/secret/ledger.db is read-only"
     house.gateway.settings_refused = "no module named private"
 

@@ -15,14 +15,14 @@ from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.transitions import RunStatus
 from holdfast.gateway.gateway import GatewayPhase
 from holdfast.store.clock import LedgerClock
-from tests.api.stand_in import TOKEN, House
+from tests.api.stand_in import TOKEN, ServedDoors
 from tests.builders import running_run, stored_checkpoint, stored_run
 from tests.store.program_records import a_summary, a_turn, kept_of
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_task_is_listed_shown_and_cancelled_in_the_words_of_the_protocol(house: House) -> None:
+def test_a_task_is_listed_shown_and_cancelled_in_the_words_of_the_protocol(house: ServedDoors) -> None:
     task_id = stored_run(house.gateway.store).task_id
 
     listed = house.post("tasks.list").json()
@@ -36,7 +36,7 @@ def test_a_task_is_listed_shown_and_cancelled_in_the_words_of_the_protocol(house
     assert cancelled["task"]["status"] == "cancelled"
 
 
-def test_a_cancel_of_nothing_is_an_answer_of_the_protocol_and_404_over_http(house: House) -> None:
+def test_a_cancel_of_nothing_is_an_answer_of_the_protocol_and_404_over_http(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         cancelled = client.call("tasks.cancel", {"taskId": "task_none"})
@@ -89,7 +89,7 @@ NAMES_ONE = [
 
 
 @pytest.mark.parametrize(("method", "field"), NAMES_ONE)
-def test_an_unknown_id_is_not_found_whatever_the_method(house: House, method: str, field: str) -> None:
+def test_an_unknown_id_is_not_found_whatever_the_method(house: ServedDoors, method: str, field: str) -> None:
     answer = house.post(method, {field: UNKNOWN[field], **MORE.get(method, {})})
 
     assert answer.status_code == 404, answer.text
@@ -97,7 +97,7 @@ def test_an_unknown_id_is_not_found_whatever_the_method(house: House, method: st
     assert answer.json()["error"]["details"]["code"] == "not_found"
 
 
-def test_an_unknown_method_is_not_found(house: House) -> None:
+def test_an_unknown_method_is_not_found(house: ServedDoors) -> None:
     for answer in (house.post("no.such.method"), house.get("/rpc/no.such.method")):
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "NOT_FOUND"
@@ -115,7 +115,7 @@ def test_an_unknown_method_is_not_found(house: House) -> None:
     ],
 )
 def test_another_verb_than_a_route_takes_is_refused_with_those_it_does(
-    house: House, verb: str, path: str, allowed: str
+    house: ServedDoors, verb: str, path: str, allowed: str
 ) -> None:
     answer = house.http.request(verb, f"{house.url}{path}", headers={"authorization": f"Bearer {TOKEN}"})
 
@@ -124,7 +124,7 @@ def test_another_verb_than_a_route_takes_is_refused_with_those_it_does(
     assert answer.json()["error"]["details"]["code"] == "method_not_allowed"
 
 
-def test_an_unknown_parameter_is_refused_in_the_words_of_the_protocol(house: House) -> None:
+def test_an_unknown_parameter_is_refused_in_the_words_of_the_protocol(house: ServedDoors) -> None:
     refused = house.post("tasks.list", {"bogus": 1})
 
     assert refused.json()["error"] == {
@@ -134,7 +134,7 @@ def test_an_unknown_parameter_is_refused_in_the_words_of_the_protocol(house: Hou
     }
 
 
-def test_pages_follow_each_other_and_end(house: House) -> None:
+def test_pages_follow_each_other_and_end(house: ServedDoors) -> None:
     ids = [stored_run(house.gateway.store).task_id for _ in range(5)]
     seen: list[str] = []
     cursor: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def test_pages_follow_each_other_and_end(house: House) -> None:
 
 
 @pytest.mark.parametrize("order", ["updatedAt", "endedAt"])
-def test_pages_by_change_and_by_end_follow_each_other(house: House, order: str) -> None:
+def test_pages_by_change_and_by_end_follow_each_other(house: ServedDoors, order: str) -> None:
     store = house.gateway.store
     alive = [stored_run(store).task_id for _ in range(3)]
     ended = [stored_run(store).task_id for _ in range(3)]
@@ -170,7 +170,7 @@ def test_pages_by_change_and_by_end_follow_each_other(house: House, order: str) 
     assert sorted(seen[3:]) == ([] if order == "endedAt" else sorted(alive))
 
 
-def test_a_list_is_filtered_by_status_and_session(house: House) -> None:
+def test_a_list_is_filtered_by_status_and_session(house: ServedDoors) -> None:
     store = house.gateway.store
     stored_run(store)
     wanted = stored_run(store, status=RunStatus.RUNNING).task_id
@@ -207,14 +207,14 @@ def test_a_list_is_filtered_by_status_and_session(house: House) -> None:
         ("tasks.list", "x"),
     ],
 )
-def test_a_wrong_parameter_is_an_invalid_request(house: House, method: str, params: object) -> None:
+def test_a_wrong_parameter_is_an_invalid_request(house: ServedDoors, method: str, params: object) -> None:
     refused = house.post(method, msgspec.json.encode(params))
 
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "INVALID_REQUEST"
 
 
-def test_the_ledger_answers_as_the_commands_print_it(house: House) -> None:
+def test_the_ledger_answers_as_the_commands_print_it(house: ServedDoors) -> None:
     task_id = stored_run(house.gateway.store).task_id
 
     page = house.post("ledger.list").json()
@@ -227,7 +227,7 @@ def test_the_ledger_answers_as_the_commands_print_it(house: House) -> None:
     assert cancelled["outcome"] == "cancelled"
 
 
-def test_the_steps_of_a_finished_turn_are_answered_in_full_on_request(house: House) -> None:
+def test_the_steps_of_a_finished_turn_are_answered_in_full_on_request(house: ServedDoors) -> None:
     store = house.gateway.store
     run, _ = running_run(store)
     text = b'"' + b"tide " * 100 + b'"'
@@ -244,14 +244,14 @@ def test_the_steps_of_a_finished_turn_are_answered_in_full_on_request(house: Hou
     assert refused.status_code == 400
 
 
-def test_what_is_not_there_is_not_found(house: House) -> None:
+def test_what_is_not_there_is_not_found(house: ServedDoors) -> None:
     refused = house.post("ledger.show", {"taskId": "task_none"})
 
     assert refused.status_code == 404
     assert refused.json()["error"]["details"] == {"code": "not_found"}
 
 
-def test_a_message_is_durable_before_it_is_acknowledged_and_posted_once(house: House) -> None:
+def test_a_message_is_durable_before_it_is_acknowledged_and_posted_once(house: ServedDoors) -> None:
     asked = {"sessionKey": "agent:ada:main", "message": "hello", "idempotencyKey": "k1"}
 
     first = house.post("chat.send", asked).json()
@@ -263,7 +263,7 @@ def test_a_message_is_durable_before_it_is_acknowledged_and_posted_once(house: H
     assert [message["text"] for message in told["messages"]] == ["hello"]
 
 
-def test_the_same_key_with_another_text_is_refused(house: House) -> None:
+def test_the_same_key_with_another_text_is_refused(house: ServedDoors) -> None:
     house.post("chat.send", {"sessionKey": "ada", "message": "hello", "idempotencyKey": "k1"})
 
     refused = house.post("chat.send", {"sessionKey": "ada", "message": "bye", "idempotencyKey": "k1"})
@@ -272,18 +272,18 @@ def test_the_same_key_with_another_text_is_refused(house: House) -> None:
     assert refused.json()["error"]["details"] == {"code": "key_conflict"}
 
 
-def test_the_same_key_in_another_session_is_another_message(house: House) -> None:
+def test_the_same_key_in_another_session_is_another_message(house: ServedDoors) -> None:
     first = house.post("chat.send", {"sessionKey": "ada", "message": "hello", "idempotencyKey": "k1"})
     other = house.post("chat.send", {"sessionKey": "agent:ada:two", "message": "bye", "idempotencyKey": "k1"})
 
     assert (first.status_code, other.status_code) == (200, 200)
 
 
-def test_a_message_to_an_unknown_agent_is_not_found(house: House) -> None:
+def test_a_message_to_an_unknown_agent_is_not_found(house: ServedDoors) -> None:
     assert house.post("chat.send", {"sessionKey": "agent:eve:main", "message": "x"}).status_code == 404
 
 
-def test_messages_are_stored_and_reads_answered_during_drain(house: House) -> None:
+def test_messages_are_stored_and_reads_answered_during_drain(house: ServedDoors) -> None:
     house.gateway.now = GatewayPhase.DRAINING
 
     posted = house.post("chat.send", {"sessionKey": "ada", "message": "are you there?"})
@@ -295,7 +295,7 @@ def test_messages_are_stored_and_reads_answered_during_drain(house: House) -> No
     assert house.get("/healthz", token=None).status_code == 200
 
 
-def test_while_it_starts_everything_but_its_status_is_unavailable(house: House) -> None:
+def test_while_it_starts_everything_but_its_status_is_unavailable(house: ServedDoors) -> None:
     house.gateway.now = GatewayPhase.STARTING
 
     refused = house.post("tasks.list")
@@ -308,7 +308,7 @@ def test_while_it_starts_everything_but_its_status_is_unavailable(house: House) 
     assert house.post("health").json()["ok"]
 
 
-def test_a_history_waits_for_what_comes(house: House) -> None:
+def test_a_history_waits_for_what_comes(house: ServedDoors) -> None:
     house.post("chat.send", {"sessionKey": "ada", "message": "one"})
 
     more = house.post("chat.history", {"sessionKey": "ada", "after": 0, "waitMs": 5000}).json()
@@ -318,7 +318,7 @@ def test_a_history_waits_for_what_comes(house: House) -> None:
     assert nothing.json()["messages"] == []
 
 
-def test_sessions_and_agents_are_listed(house: House) -> None:
+def test_sessions_and_agents_are_listed(house: ServedDoors) -> None:
     house.post("chat.send", {"sessionKey": "ada", "message": "hello"})
 
     page = house.post("sessions.list").json()
@@ -330,7 +330,7 @@ def test_sessions_and_agents_are_listed(house: House) -> None:
     assert [agent["name"] for agent in agents["agents"]] == ["ada"]
 
 
-def test_the_gate_refuses_with_the_list_and_force_passes(house: House) -> None:
+def test_the_gate_refuses_with_the_list_and_force_passes(house: ServedDoors) -> None:
     stored_run(house.gateway.store)
     house.gateway.is_safe = False
 
@@ -346,7 +346,7 @@ def test_the_gate_refuses_with_the_list_and_force_passes(house: House) -> None:
     assert preflight["blockers"][0]["kind"] == "run"
 
 
-def test_the_table_describes_itself_and_makes_the_openapi_document(house: House) -> None:
+def test_the_table_describes_itself_and_makes_the_openapi_document(house: ServedDoors) -> None:
     described = house.post("rpc.describe").json()
     document = house.get("/openapi.json").json()
 
@@ -355,7 +355,7 @@ def test_the_table_describes_itself_and_makes_the_openapi_document(house: House)
     assert {path[len("/rpc/") :] for path in document["paths"] if path.startswith("/rpc/")} == over_http
 
 
-def test_openapi_says_of_each_method_what_must_be_given(house: House) -> None:
+def test_openapi_says_of_each_method_what_must_be_given(house: ServedDoors) -> None:
     """With all that is required the parameters are taken, and without any one of it they are not."""
     document = house.get("/openapi.json").json()
 
@@ -376,7 +376,7 @@ def test_openapi_says_of_each_method_what_must_be_given(house: House) -> None:
             assert f"must have required property '{missing}'" in refused.json()["error"]["message"]
 
 
-def test_openapi_requires_of_an_answer_what_it_always_has(house: House) -> None:
+def test_openapi_requires_of_an_answer_what_it_always_has(house: ServedDoors) -> None:
     schemas = house.get("/openapi.json").json()["components"]["schemas"]
     stored_run(house.gateway.store)
     page = house.post("ledger.list").json()
@@ -386,7 +386,7 @@ def test_openapi_requires_of_an_answer_what_it_always_has(house: House) -> None:
     assert schemas["TaskCancelled"]["required"] == ["found", "cancelled"]
 
 
-def test_what_a_method_answers_is_what_the_table_says(house: House) -> None:
+def test_what_a_method_answers_is_what_the_table_says(house: ServedDoors) -> None:
     """Every method that needs no parameters; its answer decodes to its own view."""
     for method in METHODS.values():
         if method.name in {"gateway.stop", "gateway.restart"}:
@@ -397,7 +397,7 @@ def test_what_a_method_answers_is_what_the_table_says(house: House) -> None:
             msgspec.json.decode(answer.content, type=method.answer)
 
 
-def test_metrics_count_requests_and_records(house: House) -> None:
+def test_metrics_count_requests_and_records(house: ServedDoors) -> None:
     stored_run(house.gateway.store)
     house.post("tasks.list")
     house.post("no.such.method")
@@ -410,7 +410,7 @@ def test_metrics_count_requests_and_records(house: House) -> None:
     assert "no.such.method" not in text
 
 
-def test_every_metric_is_in_the_guide(house: House) -> None:
+def test_every_metric_is_in_the_guide(house: ServedDoors) -> None:
     stored_checkpoint(house.gateway.store)
     house.post("tasks.list")
     text = house.get("/metrics").text
@@ -422,7 +422,7 @@ def test_every_metric_is_in_the_guide(house: House) -> None:
     assert found == set(re.findall(r"\w+", " ".join(named)))
 
 
-def test_metrics_tell_how_far_the_clocks_are_apart(house: House) -> None:
+def test_metrics_tell_how_far_the_clocks_are_apart(house: ServedDoors) -> None:
     assert "holdfast_clock_skew_seconds 0.0" in house.get("/metrics").text
 
     clock = LedgerClock()

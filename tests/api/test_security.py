@@ -18,7 +18,7 @@ from holdfast.api import protocols, security, server
 from holdfast.api.methods import METHODS
 from holdfast.api.security import GUESSES, Bucket
 from holdfast.config.sections import GatewaySettings
-from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, House, a_house
+from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, ServedDoors, served_doors
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ TOKENS = {"none": None, "wrong": "x" * 70, "read": READ_TOKEN, "owner": OWNER_TO
 OWNED_ROUTES = {"/openapi.json"}
 
 
-def ask(house: House, method: str, path: str, **headers: str | None) -> httpx.Response:
+def ask(house: ServedDoors, method: str, path: str, **headers: str | None) -> httpx.Response:
     sent = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
     content = None if method == "GET" else b"{}"
     if content is not None:
@@ -60,9 +60,9 @@ def ask(house: House, method: str, path: str, **headers: str | None) -> httpx.Re
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDoors]:
     """One house for the whole matrix; guesses are not what it is about."""
-    with a_house(tmp_path_factory.mktemp("m")) as house, pytest.MonkeyPatch.context() as patch:
+    with served_doors(tmp_path_factory.mktemp("m")) as house, pytest.MonkeyPatch.context() as patch:
         patch.setattr(security, "GUESSES", 1e9)
         house.post("health", token="wrong")  # so much is allowed from here on
         patch.undo()
@@ -71,7 +71,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=lambda value: value)
 def test_no_route_answers_a_foreign_host_or_origin_whatever_the_token(
-    quiet: House, method: str, path: str
+    quiet: ServedDoors, method: str, path: str
 ) -> None:
     own = f"127.0.0.1:{quiet.port}"
     wrong: list[tuple[str, str | None]] = [(host, None) for host in FOREIGN_HOSTS]
@@ -89,7 +89,7 @@ def test_no_route_answers_a_foreign_host_or_origin_whatever_the_token(
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=lambda value: value)
 def test_every_route_but_the_probes_needs_a_right_token_with_the_right_scope(
-    quiet: House, method: str, path: str
+    quiet: ServedDoors, method: str, path: str
 ) -> None:
     if path.removeprefix("/rpc/") in {"gateway.stop", "gateway.restart"}:
         scope = "operator.admin"
@@ -135,7 +135,7 @@ def test_every_route_but_the_probes_needs_a_right_token_with_the_right_scope(
     ids=str,
 )
 def test_no_websocket_opens_for_a_foreign_host_or_origin(
-    quiet: House, path: str, headers: dict[str, str]
+    quiet: ServedDoors, path: str, headers: dict[str, str]
 ) -> None:
     # By hand, because a client library writes its own Host.
     sent = {
@@ -152,14 +152,14 @@ def test_no_websocket_opens_for_a_foreign_host_or_origin(
         assert way.recv(100).startswith(b"HTTP/1.1 403 ")
 
 
-def test_our_own_origin_opens_a_websocket(quiet: House) -> None:
+def test_our_own_origin_opens_a_websocket(quiet: ServedDoors) -> None:
     with quiet.websocket(origin=f"http://127.0.0.1:{quiet.port}") as client:
         assert client.connect()["ok"]
 
 
 def test_allowed_hosts_and_origins_are_those_of_the_settings(home: Path) -> None:
     settings = GatewaySettings(allowed_hosts=["box.example"], allowed_origins=["https://board.example"])
-    with a_house(home, settings=settings) as house:
+    with served_doors(home, settings=settings) as house:
         allowed = ask(house, "GET", "/healthz", host="box.example:99", origin="https://board.example")
         refused = ask(house, "GET", "/healthz", host="box.example.evil", origin=None)
 
@@ -168,7 +168,7 @@ def test_allowed_hosts_and_origins_are_those_of_the_settings(home: Path) -> None
 
 @pytest.mark.parametrize(("mode", "status"), [("no-cors", 403), ("navigate", 200)])
 def test_a_picture_on_a_page_elsewhere_asks_for_nothing_and_a_link_may(
-    house: House, mode: str, status: int
+    house: ServedDoors, mode: str, status: int
 ) -> None:
     """It has no Origin, and would use up what this address may ask."""
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode}
@@ -176,13 +176,13 @@ def test_a_picture_on_a_page_elsewhere_asks_for_nothing_and_a_link_may(
     assert house.http.get(f"{house.url}/healthz", headers=headers).status_code == status
 
 
-def test_a_position_that_is_none_is_refused(house: House) -> None:
+def test_a_position_that_is_none_is_refused(house: ServedDoors) -> None:
     found = house.post("chat.history", {"sessionKey": "main", "after": 2**63})
 
     assert (found.status_code, found.json()["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
-def test_two_hosts_are_none(house: House) -> None:
+def test_two_hosts_are_none(house: ServedDoors) -> None:
     with socket.create_connection(("127.0.0.1", house.port), timeout=20) as way:
         way.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
 
@@ -194,7 +194,7 @@ def test_two_hosts_are_none(house: House) -> None:
 
 @pytest.mark.parametrize("name", ["token", "access_token", "Token", "auth", "api_key"])
 @pytest.mark.parametrize("path", ["/healthz", "/rpc/health", "/events", "/"])
-def test_a_token_in_a_url_is_refused_and_said_to_be_spent(house: House, path: str, name: str) -> None:
+def test_a_token_in_a_url_is_refused_and_said_to_be_spent(house: ServedDoors, path: str, name: str) -> None:
     refused = house.http.get(f"{house.url}{path}?x=1&{name}={TOKEN}")
 
     assert refused.status_code == 400
@@ -202,7 +202,7 @@ def test_a_token_in_a_url_is_refused_and_said_to_be_spent(house: House, path: st
     assert TOKEN not in refused.text
 
 
-def test_a_websocket_with_a_token_in_its_url_does_not_open(house: House) -> None:
+def test_a_websocket_with_a_token_in_its_url_does_not_open(house: ServedDoors) -> None:
     with pytest.raises(InvalidStatus) as refused, house.websocket(f"/?token={TOKEN}"):
         pass
 
@@ -210,7 +210,7 @@ def test_a_websocket_with_a_token_in_its_url_does_not_open(house: House) -> None
 
 
 def test_guessing_is_slowed_on_loopback_and_nothing_that_is_connected_suffers(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(security, "GUESSES_PER_S", 1e-3)
     with house.websocket() as client:
@@ -229,13 +229,13 @@ def test_guessing_is_slowed_on_loopback_and_nothing_that_is_connected_suffers(
     assert connected["ok"]
 
 
-def _connect(house: House, token: str) -> dict[str, object]:
+def _connect(house: ServedDoors, token: str) -> dict[str, object]:
     with house.websocket() as client:
         error: dict[str, object] = client.connect(token)["error"]
         return error
 
 
-def test_without_a_token_nothing_is_guessed(house: House) -> None:
+def test_without_a_token_nothing_is_guessed(house: ServedDoors) -> None:
     for _ in range(30):
         assert house.post("health", token=None).status_code == 401
 
@@ -245,7 +245,7 @@ def test_without_a_token_nothing_is_guessed(house: House) -> None:
 @pytest.mark.parametrize(
     "header", [TOKEN, f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"]
 )
-def test_only_a_whole_bearer_token_counts(house: House, header: str) -> None:
+def test_only_a_whole_bearer_token_counts(house: ServedDoors, header: str) -> None:
     found = house.http.post(
         f"{house.url}/rpc/health",
         content=b"{}",
@@ -255,7 +255,7 @@ def test_only_a_whole_bearer_token_counts(house: House, header: str) -> None:
     assert found.status_code == 401
 
 
-def test_no_token_gets_into_a_log_or_an_answer(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token_gets_into_a_log_or_an_answer(house: ServedDoors, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     answers = [house.post("health", token="secret-guess" * 4), house.post("tasks.list", {"x": TOKEN})]
@@ -280,7 +280,7 @@ def test_a_bucket_has_so_many_at_once_and_then_so_many_a_second() -> None:
 
 
 def test_too_many_requests_are_refused_on_loopback_and_probes_are_not_counted(home: Path) -> None:
-    with a_house(home, settings=GatewaySettings(rate_limit_per_s=0.01)) as house:
+    with served_doors(home, settings=GatewaySettings(rate_limit_per_s=0.01)) as house:
         # The burst is four times the rate: less than one.
         refused = house.post("health")
         probes = [house.get("/healthz", token=None).status_code for _ in range(5)]
@@ -292,7 +292,7 @@ def test_too_many_requests_are_refused_on_loopback_and_probes_are_not_counted(ho
 
 def test_frames_are_counted_like_requests(home: Path) -> None:
     with (
-        a_house(home, settings=GatewaySettings(rate_limit_per_s=0.75)) as house,
+        served_doors(home, settings=GatewaySettings(rate_limit_per_s=0.75)) as house,
         house.websocket() as client,
     ):
         client.connect()
@@ -323,7 +323,7 @@ def test_frames_are_counted_like_requests(home: Path) -> None:
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_a_body_that_is_none_is_told_so(house: House, body: bytes, status: int) -> None:
+def test_a_body_that_is_none_is_told_so(house: ServedDoors, body: bytes, status: int) -> None:
     assert house.post("tasks.list", body).status_code == status
 
 
@@ -331,14 +331,14 @@ def test_a_body_that_is_none_is_told_so(house: House, body: bytes, status: int) 
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
 @pytest.mark.parametrize("path", ["/rpc/tasks.list", "/channels/hook"])
-def test_only_json_is_taken(house: House, path: str, kind: str) -> None:
+def test_only_json_is_taken(house: ServedDoors, path: str, kind: str) -> None:
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": kind}
     found = house.http.post(f"{house.url}{path}", content=b"{}", headers=headers)
 
     assert found.status_code == 415
 
 
-def test_a_body_over_the_cap_is_refused_also_without_a_length(house: House) -> None:
+def test_a_body_over_the_cap_is_refused_also_without_a_length(house: ServedDoors) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(40):
             yield b" " * 64 * 1024
@@ -356,7 +356,7 @@ def test_a_body_over_the_cap_is_refused_also_without_a_length(house: House) -> N
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
-def test_a_method_is_only_posted(house: House, verb: str) -> None:
+def test_a_method_is_only_posted(house: ServedDoors, verb: str) -> None:
     headers = {"authorization": f"Bearer {TOKEN}"}
 
     assert house.http.request(verb, f"{house.url}/rpc/gateway.stop", headers=headers).status_code == 405
@@ -364,7 +364,7 @@ def test_a_method_is_only_posted(house: House, verb: str) -> None:
 
 
 def test_nothing_of_an_inner_failure_reaches_the_client(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken() -> None:
         raise ValueError("/etc/secret path")
@@ -377,7 +377,7 @@ def test_nothing_of_an_inner_failure_reaches_the_client(
     assert "gateway.readiness failed" in caplog.text
 
 
-def test_answers_are_no_pages(house: House) -> None:
+def test_answers_are_no_pages(house: ServedDoors) -> None:
     for answer in (house.post("health"), house.get("/healthz"), house.post("health", token=None)):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -388,7 +388,7 @@ def test_answers_are_no_pages(house: House) -> None:
 # --- slow and vanishing clients
 
 
-def test_a_body_that_does_not_come_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_given_up(house: ServedDoors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BODY_TIMEOUT_S", 0.05)
     head = (
         f"POST /rpc/health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -405,7 +405,7 @@ def test_a_request_that_does_not_come_is_given_up(
     home: Path, monkeypatch: pytest.MonkeyPatch, beginning: bytes
 ) -> None:
     monkeypatch.setattr(protocols, "LOOK_EVERY_S", 0.02)
-    with a_house(home) as house, socket.create_connection(("127.0.0.1", house.port), timeout=20) as way:
+    with served_doors(home) as house, socket.create_connection(("127.0.0.1", house.port), timeout=20) as way:
         way.sendall(beginning)
 
         with contextlib.suppress(ConnectionResetError):
@@ -414,7 +414,7 @@ def test_a_request_that_does_not_come_is_given_up(
 
 def test_a_websocket_that_takes_nothing_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocols, "LOOK_EVERY_S", 0.2)
-    with a_house(home) as house, house.websocket(max_queue=1) as client:
+    with served_doors(home) as house, house.websocket(max_queue=1) as client:
         client.connect()
         client.way.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         frame = msgspec.json.encode({"type": "req", "id": "1", "method": "rpc.describe"}).decode()
@@ -425,7 +425,7 @@ def test_a_websocket_that_takes_nothing_is_given_up(home: Path, monkeypatch: pyt
         assert house.post("health").status_code == 200
 
 
-def test_clients_that_vanish_in_the_middle_do_no_harm(house: House) -> None:
+def test_clients_that_vanish_in_the_middle_do_no_harm(house: ServedDoors) -> None:
     for cut in (
         b"GET",
         b"POST /rpc/health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",

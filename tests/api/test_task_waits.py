@@ -18,7 +18,7 @@ from holdfast.engine.ledger.ledger import cancelling
 from holdfast.store import Store, Tx
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import memory_store
-from tests.api.stand_in import READ_TOKEN, House, StandIn, agents
+from tests.api.stand_in import READ_TOKEN, ServedDoors, StandIn, agents
 from tests.builders import START, stored_run
 
 READER = Caller(who="ada", scopes=frozenset({READ}))
@@ -28,7 +28,7 @@ def end(store: Store, task_id: str) -> None:
     store.write_now(cancelling(task_id, reason="enough", owner=None, now=START))
 
 
-def test_a_wait_ends_with_the_task_and_tells_how_it_ended(house: House) -> None:
+def test_a_wait_ends_with_the_task_and_tells_how_it_ended(house: ServedDoors) -> None:
     task_id = stored_run(house.gateway.store).task_id
     ender = threading.Timer(0.05, end, (house.gateway.store, task_id))
     ender.start()
@@ -43,7 +43,7 @@ def test_a_wait_ends_with_the_task_and_tells_how_it_ended(house: House) -> None:
     assert "reason" not in theirs.json()
 
 
-def test_a_wait_that_times_out_says_so_and_what_the_task_waits_for(house: House) -> None:
+def test_a_wait_that_times_out_says_so_and_what_the_task_waits_for(house: ServedDoors) -> None:
     task_id = stored_run(
         house.gateway.store, RunStatus.WAITING, task={"waits_on": "sleep"}, waits_on="sleep"
     ).task_id
@@ -68,7 +68,7 @@ def test_a_wait_that_times_out_says_so_and_what_the_task_waits_for(house: House)
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(
-    house: House, method: str, params: dict[str, Any], status: int
+    house: ServedDoors, method: str, params: dict[str, Any], status: int
 ) -> None:
     assert house.post(method, params).status_code == status
 

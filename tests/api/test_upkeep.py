@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.transitions import TaskStatus
-from tests.api.stand_in import READ_TOKEN, House
+from tests.api.stand_in import READ_TOKEN, ServedDoors
 from tests.builders import a_task, write
 from tests.upkeep.recorded import recorded_run, status_of
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_reader_may_audit_but_not_sweep(house: House) -> None:
+def test_a_reader_may_audit_but_not_sweep(house: ServedDoors) -> None:
     write(house.gateway.store, lambda tx: tx.tasks.create(a_task(status=TaskStatus.FAILED)))
 
     audit = house.post("upkeep.audit", {"code": "missing_cleanup"}, token=READ_TOKEN)
@@ -24,7 +24,7 @@ def test_a_reader_may_audit_but_not_sweep(house: House) -> None:
     assert refused.status_code == 403
 
 
-def test_a_sweep_through_the_gateway_is_in_the_audit_log_and_its_preview_is_not(house: House) -> None:
+def test_a_sweep_through_the_gateway_is_in_the_audit_log_and_its_preview_is_not(house: ServedDoors) -> None:
     gateway = house.gateway
     hour_ago = gateway.clock.now() - timedelta(hours=1)
     run = recorded_run(

@@ -16,7 +16,7 @@ from holdfast.config.sections import ChannelSettings
 from holdfast.core.clock import SystemClock
 from holdfast.gateway.hooks import WebhookChannels
 from holdfast.views.sessions import PostedView
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ SECRET = b"a secret that both ends know"
 
 
 @pytest.fixture
-def hooked(home: Path) -> Iterator[House]:
+def hooked(home: Path) -> Iterator[ServedDoors]:
     hooks: list[WebhookChannels] = []
 
     async def receive(name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> PostedView:
@@ -36,13 +36,13 @@ def hooked(home: Path) -> Iterator[House]:
     def check(name: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         hooks[0].check(name, headers)
 
-    with a_house(home, webhooks=Webhooks(check=check, receive=receive)) as house:
+    with served_doors(home, webhooks=Webhooks(check=check, receive=receive)) as house:
         hooks.append(WebhookChannels(house.gateway.inbox, house.gateway.clock, channels, {"hook": [SECRET]}))
         yield house
 
 
 def post(
-    house: House, body: bytes, *, secret: bytes = SECRET, at: datetime | None = None, name: str = "hook"
+    house: ServedDoors, body: bytes, *, secret: bytes = SECRET, at: datetime | None = None, name: str = "hook"
 ) -> httpx.Response:
     signature = sign(secret, body, SystemClock().now() if at is None else at)
     headers = {"content-type": "application/json", SIGNATURE_HEADER: signature}
@@ -53,7 +53,7 @@ def a_body(**changes: object) -> bytes:
     return msgspec.json.encode({"messageId": "m1", "text": "hello", "peer": "bob"} | changes)
 
 
-def test_a_signed_message_is_posted_once(hooked: House) -> None:
+def test_a_signed_message_is_posted_once(hooked: ServedDoors) -> None:
     first, again = post(hooked, a_body()), post(hooked, a_body())
 
     assert (first.status_code, again.status_code) == (202, 202)
@@ -62,7 +62,7 @@ def test_a_signed_message_is_posted_once(hooked: House) -> None:
     assert [message["text"] for message in told["messages"]] == ["hello"]
 
 
-def test_a_message_that_is_not_signed_right_is_not_heard(hooked: House) -> None:
+def test_a_message_that_is_not_signed_right_is_not_heard(hooked: ServedDoors) -> None:
     wrong = post(hooked, a_body(), secret=b"another secret altogether")
     old = post(hooked, a_body(), at=SystemClock().now() - timedelta(hours=1))
     plain = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
@@ -77,16 +77,16 @@ def test_a_message_that_is_not_signed_right_is_not_heard(hooked: House) -> None:
     [(b"{}", 400), (b"not json", 400), (a_body(bogus=1), 400), (a_body(text=7), 400), (b"[" * 9999, 400)],
     ids=str,
 )
-def test_a_signed_body_that_makes_no_sense_is_told_so(hooked: House, body: bytes, status: int) -> None:
+def test_a_signed_body_that_makes_no_sense_is_told_so(hooked: ServedDoors, body: bytes, status: int) -> None:
     assert post(hooked, body).status_code == status
 
 
-def test_the_same_id_with_another_text_is_refused(hooked: House) -> None:
+def test_the_same_id_with_another_text_is_refused(hooked: ServedDoors) -> None:
     post(hooked, a_body())
 
     assert post(hooked, a_body(text="bye")).status_code == 409
 
 
 @pytest.mark.parametrize("name", ["nobody", "..", "%2e%2e%2ftoken"])
-def test_a_channel_that_is_not_there_is_not_found(hooked: House, name: str) -> None:
+def test_a_channel_that_is_not_there_is_not_found(hooked: ServedDoors, name: str) -> None:
     assert post(hooked, a_body(), name=name).status_code == 404

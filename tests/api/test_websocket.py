@@ -15,7 +15,7 @@ from holdfast.api import rpc, websocket
 from holdfast.api.methods import METHODS
 from holdfast.api.websocket import Connection
 from holdfast.gateway.gateway import GatewayPhase
-from tests.api.stand_in import READ_TOKEN, TOKEN, Client, House, a_house
+from tests.api.stand_in import READ_TOKEN, TOKEN, Client, ServedDoors, served_doors
 from tests.builders import stored_run
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def close_code(client: Client) -> int:
 
 
 @pytest.mark.parametrize("path", ["/", "/rpc"])
-def test_the_server_speaks_first_and_says_hello_to_the_right_token(house: House, path: str) -> None:
+def test_the_server_speaks_first_and_says_hello_to_the_right_token(house: ServedDoors, path: str) -> None:
     with house.websocket(path) as client:
         answer = client.connect()
 
@@ -50,7 +50,7 @@ def test_the_server_speaks_first_and_says_hello_to_the_right_token(house: House,
         assert set(hello["features"]["methods"]) == set(METHODS)
 
 
-def test_a_wrong_token_is_told_so_and_the_connection_closed(house: House) -> None:
+def test_a_wrong_token_is_told_so_and_the_connection_closed(house: ServedDoors) -> None:
     with house.websocket() as client:
         answer = client.connect("x" * 64)
 
@@ -59,7 +59,7 @@ def test_a_wrong_token_is_told_so_and_the_connection_closed(house: House) -> Non
         assert close_code(client) == 1008
 
 
-def test_no_token_is_told_so(house: House) -> None:
+def test_no_token_is_told_so(house: ServedDoors) -> None:
     with house.websocket() as client:
         answer = client.connect(None)
 
@@ -67,7 +67,7 @@ def test_no_token_is_told_so(house: House) -> None:
         assert close_code(client) == 1008
 
 
-def test_scopes_are_the_servers_decision_and_never_more_than_asked_for(house: House) -> None:
+def test_scopes_are_the_servers_decision_and_never_more_than_asked_for(house: ServedDoors) -> None:
     with house.websocket() as client:
         granted = client.connect(READ_TOKEN, scopes=["operator.admin", "operator.read"])["payload"]["auth"]
         refused = client.call("tasks.cancel", {"taskId": "task_x"})
@@ -80,7 +80,7 @@ def test_scopes_are_the_servers_decision_and_never_more_than_asked_for(house: Ho
     assert refused["error"]["code"] == refused_too["error"]["code"] == "FORBIDDEN"
 
 
-def test_who_asks_for_no_scope_gets_none(house: House) -> None:
+def test_who_asks_for_no_scope_gets_none(house: ServedDoors) -> None:
     with house.websocket() as client:
         granted = client.connect(TOKEN, scopes=[])["payload"]["auth"]
 
@@ -103,7 +103,7 @@ def test_who_asks_and_does_not_read_is_not_read_either(home: Path, monkeypatch: 
     monkeypatch.setattr(websocket, "dispatch", begin)
     monkeypatch.setattr(Connection, "_send", is_not_taken)
     frame = msgspec.json.encode({"type": "req", "id": "unread", "method": "health"}).decode()
-    with a_house(home) as house, house.websocket() as client:
+    with served_doors(home) as house, house.websocket() as client:
         client.connect()
         try:
             for _ in range(3 * websocket.AT_ONCE):
@@ -120,7 +120,7 @@ def test_who_asks_and_does_not_read_is_not_read_either(home: Path, monkeypatch: 
     assert len(answers) == len(begun) == 3 * websocket.AT_ONCE
 
 
-def test_an_id_that_would_fill_our_memory_is_no_request(house: House) -> None:
+def test_an_id_that_would_fill_our_memory_is_no_request(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         client.way.send(msgspec.json.encode({"type": "req", "id": "i" * 257, "method": "health"}).decode())
@@ -129,7 +129,7 @@ def test_an_id_that_would_fill_our_memory_is_no_request(house: House) -> None:
             client.way.recv()
 
 
-def test_another_protocol_is_refused(house: House) -> None:
+def test_another_protocol_is_refused(house: ServedDoors) -> None:
     with house.websocket() as client:
         answer = client.connect(minProtocol=5, maxProtocol=9)
 
@@ -137,7 +137,7 @@ def test_another_protocol_is_refused(house: House) -> None:
         assert close_code(client) == 1008
 
 
-def test_while_the_gateway_starts_a_connect_is_unavailable(house: House) -> None:
+def test_while_the_gateway_starts_a_connect_is_unavailable(house: ServedDoors) -> None:
     house.gateway.now = GatewayPhase.STARTING
     with house.websocket() as client:
         error = client.connect()["error"]
@@ -146,7 +146,7 @@ def test_while_the_gateway_starts_a_connect_is_unavailable(house: House) -> None
 
 
 def test_a_client_that_does_not_connect_in_time_is_let_go(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket, "HANDSHAKE_S", 0.05)
     with house.websocket() as client:
@@ -158,7 +158,7 @@ def test_a_client_that_does_not_connect_in_time_is_let_go(
 # --- requests
 
 
-def test_requests_are_answered_with_their_ids(house: House) -> None:
+def test_requests_are_answered_with_their_ids(house: ServedDoors) -> None:
     task_id = stored_run(house.gateway.store).task_id
     with house.websocket() as client:
         client.connect()
@@ -174,7 +174,7 @@ def test_requests_are_answered_with_their_ids(house: House) -> None:
     assert without_params["payload"]["ok"]
 
 
-def test_messages_that_are_sent_at_once_keep_their_order(house: House) -> None:
+def test_messages_that_are_sent_at_once_keep_their_order(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         for number in range(100):
@@ -187,7 +187,7 @@ def test_messages_that_are_sent_at_once_keep_their_order(house: House) -> None:
     assert [message["text"] for message in told["messages"]] == [str(number) for number in range(100)]
 
 
-def test_a_task_that_changes_is_told_to_who_listens(house: House) -> None:
+def test_a_task_that_changes_is_told_to_who_listens(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         house.post("chat.send", {"sessionKey": "ada", "message": "so that the feed has begun"})
@@ -207,7 +207,7 @@ def test_a_task_that_changes_is_told_to_who_listens(house: House) -> None:
     assert frame["seq"] == 1
 
 
-def test_a_tick_comes_at_its_interval(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_comes_at_its_interval(house: ServedDoors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "TICK_S", 0.02)
     with house.websocket() as client:
         client.connect()
@@ -215,7 +215,7 @@ def test_a_tick_comes_at_its_interval(house: House, monkeypatch: pytest.MonkeyPa
         assert client.read()["event"] == "tick"
 
 
-def test_a_connection_is_closed_as_restarting_when_the_doors_close(house: House) -> None:
+def test_a_connection_is_closed_as_restarting_when_the_doors_close(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         house.stop()
@@ -223,7 +223,7 @@ def test_a_connection_is_closed_as_restarting_when_the_doors_close(house: House)
         assert close_code(client) == 1012
 
 
-def test_a_token_that_was_replaced_opens_nothing_more(house: House) -> None:
+def test_a_token_that_was_replaced_opens_nothing_more(house: ServedDoors) -> None:
     from holdfast.api.tokens import Tokens
 
     with house.websocket() as client:
@@ -260,7 +260,7 @@ def test_a_token_that_was_replaced_opens_nothing_more(house: House) -> None:
 )
 @pytest.mark.parametrize("is_connected", [False, True], ids=["before", "after"])
 def test_a_frame_that_is_none_ends_the_connection_and_nothing_else(
-    house: House, frame: str, *, is_connected: bool
+    house: ServedDoors, frame: str, *, is_connected: bool
 ) -> None:
     with house.websocket() as client:
         if is_connected:
@@ -274,7 +274,7 @@ def test_a_frame_that_is_none_ends_the_connection_and_nothing_else(
     assert house.post("health").json()["ok"]
 
 
-def test_a_binary_frame_ends_the_connection(house: House) -> None:
+def test_a_binary_frame_ends_the_connection(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         client.way.send(b"\x00\x01")
@@ -282,7 +282,7 @@ def test_a_binary_frame_ends_the_connection(house: House) -> None:
         assert close_code(client) == 1003
 
 
-def test_a_request_before_connect_is_refused(house: House) -> None:
+def test_a_request_before_connect_is_refused(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.challenge()
         answer = client.call("tasks.list")
@@ -291,7 +291,7 @@ def test_a_request_before_connect_is_refused(house: House) -> None:
         assert close_code(client) == 1008
 
 
-def test_a_second_connect_is_refused_and_the_first_one_holds(house: House) -> None:
+def test_a_second_connect_is_refused_and_the_first_one_holds(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
 
@@ -299,7 +299,7 @@ def test_a_second_connect_is_refused_and_the_first_one_holds(house: House) -> No
         assert client.call("health")["ok"]
 
 
-def test_a_first_frame_over_64_kib_ends_the_connection(house: House) -> None:
+def test_a_first_frame_over_64_kib_ends_the_connection(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.challenge()
         client.send({"type": "req", "id": "1", "method": "connect", "params": {"x": "y" * 70_000}})
@@ -307,7 +307,7 @@ def test_a_first_frame_over_64_kib_ends_the_connection(house: House) -> None:
         assert close_code(client) == 1009
 
 
-def test_a_frame_over_the_cap_ends_the_connection(house: House) -> None:
+def test_a_frame_over_the_cap_ends_the_connection(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         client.send({"type": "req", "id": "1", "method": "health", "params": {"x": "y" * (1024**2 + 1)}})
@@ -315,7 +315,7 @@ def test_a_frame_over_the_cap_ends_the_connection(house: House) -> None:
         assert close_code(client) == 1009
 
 
-def test_a_client_that_vanishes_is_forgotten(house: House) -> None:
+def test_a_client_that_vanishes_is_forgotten(house: ServedDoors) -> None:
     for _ in range(20):
         with house.websocket() as client:
             client.connect()
@@ -324,12 +324,12 @@ def test_a_client_that_vanishes_is_forgotten(house: House) -> None:
     assert house.post("health").json()["ok"]
 
 
-def test_compression_is_never_agreed_on(house: House) -> None:
+def test_compression_is_never_agreed_on(house: ServedDoors) -> None:
     with house.websocket(compression="deflate") as client:
         assert client.way.protocol.extensions == []
 
 
-def test_what_the_server_says_is_one_json_object_a_frame(house: House) -> None:
+def test_what_the_server_says_is_one_json_object_a_frame(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.challenge()
         client.send({"type": "req", "id": "1", "method": "connect", "params": {}})
@@ -347,7 +347,7 @@ def test_what_the_server_says_is_one_json_object_a_frame(house: House) -> None:
     ],
 )
 def test_a_scope_brings_those_with_it_that_it_implies(
-    house: House, wanted: list[str], granted: list[str]
+    house: ServedDoors, wanted: list[str], granted: list[str]
 ) -> None:
     """The protocol's own client asks for `operator.admin` alone, and reads."""
     with house.websocket() as client:
@@ -358,7 +358,7 @@ def test_a_scope_brings_those_with_it_that_it_implies(
     assert read["ok"] == ("operator.read" in granted)
 
 
-def test_a_token_that_may_only_look_gets_no_more_whatever_it_asks_for(house: House) -> None:
+def test_a_token_that_may_only_look_gets_no_more_whatever_it_asks_for(house: ServedDoors) -> None:
     with house.websocket() as client:
         hello = client.connect(READ_TOKEN, scopes=["operator.admin"])["payload"]
 

@@ -27,7 +27,7 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.engine.coroutine_tests import run_coroutine_test
 from tests.engine.workers import soon
-from tests.gateway.fleet import fleet
+from tests.gateway.gateway_home import gateway_home
 
 RENDER = NewRecord(name="render", goal="render the title", runtime="media")
 
@@ -195,7 +195,7 @@ def test_a_real_gateway_runs_an_installed_plugin(
     tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
-    with fleet(tmp_path / "home", settings={}) as one:
+    with gateway_home(tmp_path / "home", settings={}) as one:
         one.until_ready()
         one.wait_for(
             lambda: [task["status"] for task in one.ask("tasks.list")["tasks"]] == ["completed"],

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.channels.webhook import SIGNATURE_HEADER, sign
 from tests.channels.receiver import Receiver
-from tests.gateway.fleet import PATIENCE_S, Cli, Fleet, fleet
+from tests.gateway.gateway_home import PATIENCE_S, Cli, GatewayHome, gateway_home
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,8 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 class Phone:
     """A person at the other end of the webhook."""
 
-    def __init__(self, one: Fleet, receiver: Receiver) -> None:
-        self.fleet = one
+    def __init__(self, one: GatewayHome, receiver: Receiver) -> None:
+        self.gateway = one
         self._receiver = receiver
         self._ids = itertools.count(1)
 
@@ -35,7 +35,7 @@ class Phone:
         body = json.dumps(said if session is None else said | {"session": session}).encode()
         now = datetime.now(UTC)  # noqa: TID251 - a real one
         headers = {"Content-Type": "application/json", SIGNATURE_HEADER: sign(SECRET, body, now)}
-        request = Request(f"{self.fleet.url}/channels/hooks", data=body, headers=headers)
+        request = Request(f"{self.gateway.url}/channels/hooks", data=body, headers=headers)
         with urlopen(request, timeout=PATIENCE_S):
             return message_id
 
@@ -46,14 +46,14 @@ class Phone:
             said = [one.json for one in [*self._receiver.requests]]
             return [str(one["text"]) for one in said if one.get("replyTo") == message_id]
 
-        self.fleet.wait_for(answers, f"no answer to {message_id}")
+        self.gateway.wait_for(answers, f"no answer to {message_id}")
         return answers()[0]
 
     def ask(self, text: str, **options: str) -> str:
         return self.hears(self.say(text, **options))
 
     def until_says(self, text: str, wanted: str) -> None:
-        self.fleet.wait_for(lambda: wanted in self.ask(text), f"{text} does not say {wanted}")
+        self.gateway.wait_for(lambda: wanted in self.ask(text), f"{text} does not say {wanted}")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phone]:
             },
             "channels": {"hooks": channel},
         }
-        with fleet(home, settings=settings) as one:
+        with gateway_home(home, settings=settings) as one:
             one.until_ready()
             yield Phone(one, receiver)
 
@@ -89,7 +89,7 @@ def test_a_person_commands_her_session_from_the_webhook(phone: Phone) -> None:
     asked = phone.say("ask me")
     assert "which colour?" in phone.hears(asked)
     assert phone.ask("/answer red") == "[System] Answered: which colour?"
-    phone.fleet.wait_for(phone.fleet.is_quiet, "it does not answer")
+    phone.gateway.wait_for(phone.gateway.is_quiet, "it does not answer")
     assert "A new conversation begins" in phone.ask("/new")
 
 
@@ -102,7 +102,7 @@ def test_a_stranger_in_a_shared_session_is_refused(phone: Phone) -> None:
 
 
 def test_an_operator_commands_every_session_with_holdfast_chat(phone: Phone) -> None:
-    cli = Cli(phone.fleet)
+    cli = Cli(phone.gateway)
     phone.ask("good morning", peer="cleo")
 
     told = cli("chat", "agent:patient:hooks:cleo", "-m", "/status")
@@ -114,9 +114,9 @@ def test_an_operator_commands_every_session_with_holdfast_chat(phone: Phone) -> 
 
 
 def test_the_command_of_an_agent_sees_the_tasks_of_its_own_session(phone: Phone) -> None:
-    cli, key = Cli(phone.fleet), "agent:clerk:main"
+    cli, key = Cli(phone.gateway), "agent:clerk:main"
     for run_id, owner in (("own", key), ("other", "agent:clerk:other")):
-        phone.fleet.ask(
+        phone.gateway.ask(
             "producer.create",
             name="errand",
             goal=f"<b>{run_id}</b>",

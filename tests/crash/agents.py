@@ -34,7 +34,7 @@ from holdfast.engine.worker import worker as worker_module
 from holdfast.store import Store
 from holdfast.testing import FailingStore, Failpoint
 from tests.crash.invariants import Contents, assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ def expected_of(agent: int) -> list[str]:
 class AgentsLife:
     """One process: it opens the ledger, which resumes what was in flight, and works until all has ended."""
 
-    def __init__(self, place: Place, round_number: int, kind: Kind, seed: int = 0) -> None:
+    def __init__(self, place: LedgerAddress, round_number: int, kind: Kind, seed: int = 0) -> None:
         self._place = place
         self._round = round_number
         self._kind = kind
@@ -238,7 +238,7 @@ async def until_nothing_moves(holdfast: hf.Holdfast, *also: str) -> None:
     raise AssertionError(f"after {STUCK_AFTER_S} s there is still something to do: {counts}")
 
 
-def world_path(place: Place, round_number: int) -> Path:
+def world_path(place: LedgerAddress, round_number: int) -> Path:
     return place.home / f"world-{round_number}"
 
 
@@ -272,7 +272,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Loop:
     """Deals blows to one life after another. When the agents of a round have finished, others begin."""
 
-    def __init__(self, place: Place, kind: Kind, blow: Blow, seed: int) -> None:
+    def __init__(self, place: LedgerAddress, kind: Kind, blow: Blow, seed: int) -> None:
         self.blows = 0
         self.round = 1
         self._place = place
@@ -326,11 +326,11 @@ def _kill_oneself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def work_to_the_end(place: Place, round_number: int, kind: Kind) -> None:
+def work_to_the_end(place: LedgerAddress, round_number: int, kind: Kind) -> None:
     assert_ended_well(fork(lambda: asyncio.run(AgentsLife(place, round_number, kind).live())))
 
 
-def look_for_reviews(place: Place, round_number: int, kind: Kind) -> None:
+def look_for_reviews(place: LedgerAddress, round_number: int, kind: Kind) -> None:
     """No person reviews, and nothing moves any more: what a kill left open is in review, and only that."""
 
     def inspect(look: Callable[[Contents], object]) -> None:
@@ -351,7 +351,7 @@ def look_for_reviews(place: Place, round_number: int, kind: Kind) -> None:
     inspect(lambda contents: _assert_in_review(contents, left_open.read_text().split()))
 
 
-def let_the_dead_go(place: Place) -> None:
+def let_the_dead_go(place: LedgerAddress) -> None:
     """A server may still be at the last commit of a process that was killed a moment ago."""
     if place.is_file:
         return
@@ -384,7 +384,7 @@ def _assert_in_review(contents: Contents, left_open: list[str]) -> None:
     }
 
 
-def check(place: Place, rounds: int, kind: Kind) -> tuple[Contents, int]:
+def check(place: LedgerAddress, rounds: int, kind: Kind) -> tuple[Contents, int]:
     """All have finished, nothing that is known to the ledger is a guess; and how much was done twice."""
     store = place.open()
     contents = assert_ledger_is_whole(store, is_at_rest=True)
@@ -408,7 +408,7 @@ def check(place: Place, rounds: int, kind: Kind) -> tuple[Contents, int]:
     return contents, sum(doubled_in(place, number) for number in range(1, rounds + 1))
 
 
-def doubled_in(place: Place, round_number: int) -> int:
+def doubled_in(place: LedgerAddress, round_number: int) -> int:
     """How much of what the agents of a round did was done once too often; none of it may be missing."""
     happenings = HappeningsFile(world_path(place, round_number)).happenings()
     done = {(one.agent, one.effect) for one in happenings}
@@ -430,7 +430,7 @@ def boots_of(effects: list[Effect]) -> set[str]:
 def main(url: str, home: str, seed: str, blows: str, *how: str) -> None:
     started = time.monotonic()
     kind, blow = msgspec.convert(how, tuple[Kind, Blow])
-    place = Place(url=url, home=Path(home))
+    place = LedgerAddress(url=url, home=Path(home))
     if not place.is_file:
         import holdfast.store.postgres  # noqa: F401 - a quarter of a second that no child shall pay again
     loop = Loop(place, kind, blow, int(seed))

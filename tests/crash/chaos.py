@@ -40,7 +40,7 @@ from holdfast.store import Tx
 from tests.crash.agents import ASK_AGAIN_S, be_patient, let_the_dead_go, persist
 from tests.crash.facts import Log, read_facts
 from tests.crash.invariants import Contents, assert_ledger_is_whole, contents_of
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
 from tests.crash.provider import KEY_HEADER, LOOPBACK, Journal, provide
 from tests.crash.verdict import FAILED, Ended, Evidence, Judge, Told
@@ -299,7 +299,7 @@ def agent_with(
 class Scene(NamedTuple):
     """What every process is given."""
 
-    place: Place
+    place: LedgerAddress
     clocks: Clocks
     port: int
     seed: int
@@ -447,7 +447,7 @@ class AgentsStuck(Exception):
 class Storm:
     """Deals blows to workers, one after another, while agents work; then lets all of them end."""
 
-    def __init__(self, place: Place, seed: int) -> None:
+    def __init__(self, place: LedgerAddress, seed: int) -> None:
         self.rounds = 0
         self.dealt: Counter[Blow] = Counter()
         self._chance = random.Random(seed)
@@ -536,12 +536,12 @@ class Storm:
         os.waitpid(self._provider, 0)
 
 
-async def make_ready(place: Place) -> None:
+async def make_ready(place: LedgerAddress) -> None:
     async with hf.open(place.url, tasks=[prepare], home=place.home) as holdfast:
         await (await holdfast.start(prepare())).result()
 
 
-def journal_of(place: Place) -> Journal:
+def journal_of(place: LedgerAddress) -> Journal:
     return Journal(place.home / "arrivals")
 
 
@@ -582,7 +582,9 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
 
-def evidence_of(place: Place, seed: int, rounds: int, contents: Contents, bookings: Counter[str]) -> Evidence:
+def evidence_of(
+    place: LedgerAddress, seed: int, rounds: int, contents: Contents, bookings: Counter[str]
+) -> Evidence:
     keys = [key_of(number, agent) for number in range(1, rounds + 1) for agent in range(AGENTS)]
     facts = read_facts(place.home / "facts")
     assert [fact.value for fact in facts if fact.kind == "started"] == list(range(1, rounds + 1))
@@ -656,7 +658,7 @@ def report_of(evidence: Evidence, judge: Judge, dealt: Mapping[Blow, int], secon
 
 def main(url: str, home: str, seed: str, blows: str) -> None:
     started = time.monotonic()
-    place = Place(url=url, home=Path(home))
+    place = LedgerAddress(url=url, home=Path(home))
     if not place.is_file:
         import holdfast.store.postgres  # noqa: F401 - a quarter of a second that no child shall pay again
     # Blocked in all our children, until they know what to do about it.

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.engine.coroutine_tests import run_coroutine_test
 
 DATABASES = ["sqlite", "postgres"]
 
 
 @pytest.fixture(params=DATABASES)
-def place(request: pytest.FixtureRequest, quick_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, quick_path: Path) -> Iterator[LedgerAddress]:
     """An empty ledger, on each database in turn."""
     if request.param == "sqlite":
-        yield Place.of_file(quick_path)
+        yield LedgerAddress.of_file(quick_path)
         return
     server = request.getfixturevalue("postgres_server")
-    place = Place(url=server.create_database(), home=quick_path)
+    place = LedgerAddress(url=server.create_database(), home=quick_path)
     yield place
     server.drop_database(place.url)
 

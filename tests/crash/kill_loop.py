@@ -25,7 +25,7 @@ from holdfast.store import Store
 from holdfast.testing import FailingStore, Failpoint
 from tests.crash.facts import assert_facts_stand, assert_saved_results_were_attempted, read_facts
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
 from tests.crash.victim import facts_path, live
 
@@ -50,7 +50,7 @@ class KillReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KillLoop:
-    def __init__(self, place: Place, seed: int) -> None:
+    def __init__(self, place: LedgerAddress, seed: int) -> None:
         self.kills = 0
         self._place = place
         self._random = random.Random(seed)
@@ -131,11 +131,11 @@ def _size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def work_to_the_end(place: Place, seed: int) -> None:
+def work_to_the_end(place: LedgerAddress, seed: int) -> None:
     assert_ended_well(fork(lambda: asyncio.run(live(place, seed=seed, until_done=True))))
 
 
-def check(place: Place) -> tuple[Counter[str], Counter[str], int]:
+def check(place: LedgerAddress) -> tuple[Counter[str], Counter[str], int]:
     """Everything that any process was ever told stands, and the ledger is whole and at rest."""
     facts = read_facts(facts_path(place.home))
     store = place.open()
@@ -156,7 +156,7 @@ def check(place: Place) -> tuple[Counter[str], Counter[str], int]:
 
 def main(url: str, home: str, seed: str, kills: str, fresh: str) -> None:
     started = time.monotonic()
-    place = Place(url=url, home=Path(home))
+    place = LedgerAddress(url=url, home=Path(home))
     loop = KillLoop(place, int(seed))
     for number in range(int(kills)):
         loop.kill_a_child()

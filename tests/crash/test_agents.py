@@ -50,7 +50,7 @@ from tests.crash.agents import (
     world_path,
 )
 from tests.crash.invariants import Contents, assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
 from tests.crash.test_freeze import BOOKKEEPING, Ahead, freeze, move_the_servers_clock
 from tests.engine.tables import dump
@@ -65,7 +65,7 @@ SHARE = {"sqlite": 0.35, "postgresql": 0.15}
 DRAINS = 10
 
 
-def report_of(place: Place, seed: int, blows: int, kind: Kind, blow: Blow) -> Report:
+def report_of(place: LedgerAddress, seed: int, blows: int, kind: Kind, blow: Blow) -> Report:
     """What a warm parent of its own has seen."""
     command = [sys.executable, "-m", "tests.crash.agents", place.url, str(place.home)]
     command += [str(seed), str(blows), kind, blow]
@@ -76,16 +76,16 @@ def report_of(place: Place, seed: int, blows: int, kind: Kind, blow: Blow) -> Re
     return report
 
 
-def _database_of(place: Place) -> str:
+def _database_of(place: LedgerAddress) -> str:
     return place.url.partition(":")[0]
 
 
-def kills_on(place: Place) -> int:
+def kills_on(place: LedgerAddress) -> int:
     return round(KILLS * SHARE[_database_of(place)])
 
 
 def test_agents_that_are_killed_all_finish_and_double_nothing_when_the_world_can_be_asked(
-    place: Place, seed: int
+    place: LedgerAddress, seed: int
 ) -> None:
     report = report_of(place, seed, kills_on(place), "verified", "kill")
 
@@ -98,7 +98,7 @@ def test_agents_that_are_killed_all_finish_and_double_nothing_when_the_world_can
 
 
 def test_agents_that_are_killed_leave_every_effect_that_cannot_be_asked_about_to_a_person(
-    place: Place, seed: int
+    place: LedgerAddress, seed: int
 ) -> None:
     report = report_of(place, seed, kills_on(place), "opaque", "kill")
 
@@ -110,7 +110,7 @@ def test_agents_that_are_killed_leave_every_effect_that_cannot_be_asked_about_to
     assert report.reviews >= report.hit_effects
 
 
-def test_agents_that_are_drained_leave_nothing_to_review(place: Place, seed: int) -> None:
+def test_agents_that_are_drained_leave_nothing_to_review(place: LedgerAddress, seed: int) -> None:
     report = report_of(place, seed, DRAINS, "opaque", "drain")
 
     assert report.duplicates == 0
@@ -195,7 +195,7 @@ def program_of(
 
 @contextlib.asynccontextmanager
 async def carrying(
-    place: Place, clock: Clock, tasks: Sequence[hf.TaskDefinition[..., Any]], *, lease: timedelta
+    place: LedgerAddress, clock: Clock, tasks: Sequence[hf.TaskDefinition[..., Any]], *, lease: timedelta
 ) -> AsyncIterator[hf.Holdfast]:
     """What `hf.open` does, with a clock and a lease of our own."""
     store, known = place.open(clock), by_name(tasks)
@@ -210,7 +210,7 @@ async def carrying(
     store.close()
 
 
-async def freeze_in_the_middle(place: Place, moment: str, out: Pipe, thaw: Pipe) -> None:
+async def freeze_in_the_middle(place: LedgerAddress, moment: str, out: Pipe, thaw: Pipe) -> None:
     """The process that freezes. It stands still at the gate, its heart and all, and goes on from there."""
     be_killed_when_stuck()
     has_passed = asyncio.Event()
@@ -238,7 +238,7 @@ async def freeze_in_the_middle(place: Place, moment: str, out: Pipe, thaw: Pipe)
 SPARED = timedelta(seconds=5)
 
 
-async def take_over(place: Place, out: Pipe) -> None:
+async def take_over(place: LedgerAddress, out: Pipe) -> None:
     """Another process carries everything as far as it can be carried without a person."""
     be_killed_when_stuck()
     world = HappeningsFile(world_path(place, 1))
@@ -251,7 +251,7 @@ async def take_over(place: Place, out: Pipe) -> None:
                 out.say(task.name)
 
 
-async def review_everything(place: Place, out: Pipe) -> None:
+async def review_everything(place: LedgerAddress, out: Pipe) -> None:
     """A person looks at the world, and all of them finish."""
     be_killed_when_stuck()
     world = HappeningsFile(world_path(place, 1))
@@ -265,7 +265,7 @@ async def review_everything(place: Place, out: Pipe) -> None:
             person.cancel()
 
 
-def look(place: Place, out: Pipe) -> None:
+def look(place: LedgerAddress, out: Pipe) -> None:
     store = place.open()
     contents = assert_ledger_is_whole(store)
     tables = {name: rows for name, rows in dump(store).items() if name not in BOOKKEEPING | {"boots"}}
@@ -289,7 +289,7 @@ def lines_of(act: Callable[[Pipe], object]) -> list[str]:
 class Sleeper:
     """A process that is frozen at one moment of its program."""
 
-    def __init__(self, place: Place, moment: str) -> None:
+    def __init__(self, place: LedgerAddress, moment: str) -> None:
         self._out, self._thaw = Pipe(), Pipe()
         self.pid = fork(lambda: asyncio.run(freeze_in_the_middle(place, moment, self._out, self._thaw)))
         self._out.only_hear()
@@ -309,7 +309,9 @@ class Sleeper:
         return told
 
 
-def test_a_process_that_slept_through_its_lease_changes_nothing_but_tells_what_it_saw(place: Place) -> None:
+def test_a_process_that_slept_through_its_lease_changes_nothing_but_tells_what_it_saw(
+    place: LedgerAddress,
+) -> None:
     with contextlib.ExitStack() as in_the_end:
         sleepers = {moment: Sleeper(place, moment) for moment in MOMENTS}
         for sleeper in sleepers.values():
@@ -346,7 +348,7 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
         yield server
 
 
-def carry_agents(place: Place, kind: Kind, retry_for_s: float, out: Pipe) -> None:
+def carry_agents(place: LedgerAddress, kind: Kind, retry_for_s: float, out: Pipe) -> None:
     write_groups.RETRY_FOR_S = retry_for_s
     asyncio.run(AgentsLife(place, 1, kind).live(say=out.say))
 
@@ -355,7 +357,7 @@ def carry_agents(place: Place, kind: Kind, retry_for_s: float, out: Pipe) -> Non
 def test_agents_finish_and_double_nothing_when_their_server_crashes_again_and_again(
     server: PostgresServer, quick_path: Path, kind: Kind, retry_for_s: float
 ) -> None:
-    place = Place(url=server.create_database(), home=quick_path)
+    place = LedgerAddress(url=server.create_database(), home=quick_path)
     out = Pipe()
     child = fork(lambda: carry_agents(place, kind, retry_for_s, out))
     out.only_hear()
@@ -400,7 +402,7 @@ async def sail(turn: int) -> str:
 
 async def contents_of_a_family(path: Path) -> Contents:
     """A ledger with a bit of everything in it, and nothing wrong."""
-    place = Place.of_file(path)
+    place = LedgerAddress.of_file(path)
     async with hf.open(place.url, tasks=[family, child], home=place.home) as holdfast:
         handle = await holdfast.start(family())
         assert await handle.result() == ["tide 1", "tide 2", "1, 2"]

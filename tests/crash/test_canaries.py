@@ -22,7 +22,7 @@ from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Failure, Origin, Progress
 from holdfast.store import Store
 from holdfast.store.sealing import MARK
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.engine.parts import Parts
 from tests.engine.tables import dump
 from tests.engine.workers import GateAndNotes, carrying, note_step, soon
@@ -85,7 +85,7 @@ class Canaries:
         return {place for core, place in self.places.items() if core.encode() in content}
 
 
-async def live(store: Store, place: Place, canaries: Canaries, directory: Path) -> None:
+async def live(store: Store, place: LedgerAddress, canaries: Canaries, directory: Path) -> None:
     """One life that hands a secret to every call that takes a value."""
     text, value = canaries.text, canaries.value
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
@@ -212,7 +212,9 @@ def written(directory: Path, content: str) -> Path:
     return path
 
 
-def every_byte(place: Place, server: PostgresServer | None, copy: Path) -> Iterator[tuple[Path, bytes]]:
+def every_byte(
+    place: LedgerAddress, server: PostgresServer | None, copy: Path
+) -> Iterator[tuple[Path, bytes]]:
     """Of every file that the database or we have written for this ledger, its WAL included."""
     # Copied by another process: in this one, no code may touch the ledger's files at all.
     subprocess.run(["cp", "-r", place.home, copy], check=True)
@@ -223,7 +225,7 @@ def every_byte(place: Place, server: PostgresServer | None, copy: Path) -> Itera
 
 
 async def test_no_secret_is_found_in_any_file_log_or_output(
-    place: Place,
+    place: LedgerAddress,
     tmp_path: Path,
     seed: int,
     request: pytest.FixtureRequest,
@@ -255,7 +257,7 @@ async def test_no_secret_is_found_in_any_file_log_or_output(
 
 
 async def test_a_canary_that_gets_through_would_be_found(
-    place: Place, tmp_path: Path, request: pytest.FixtureRequest
+    place: LedgerAddress, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The search itself works: a word that no pattern takes for a secret is found in the files."""
     canaries = Canaries(1)

@@ -19,7 +19,7 @@ import pytest
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from tests.crash.chaos import AGENTS, StormReport, is_brittle, key_of, ops_of
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.provider import Act, Arrival
 from tests.crash.verdict import FAILED, SKIPPED, Ended, Evidence, Judge, Kind, Told
 
@@ -31,7 +31,7 @@ BLOWS = int(os.environ.get("HOLDFAST_BLOWS") or 60)
 MOST_S, MOST_PER_BLOW_S = 120, 3
 
 
-def test_agents_in_a_storm_repeat_lose_and_hide_nothing(place: Place, seed: int) -> None:
+def test_agents_in_a_storm_repeat_lose_and_hide_nothing(place: LedgerAddress, seed: int) -> None:
     command = [sys.executable, "-m", "tests.crash.chaos", place.url, str(place.home), str(seed), str(BLOWS)]
 
     done = subprocess.run(

@@ -20,7 +20,7 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.program.effect_reviews import resolving
 from tests.crash.invariants import Contents, assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,7 @@ asyncio.run(main())
 class Script:
     """One file that is a program, and is edited."""
 
-    def __init__(self, place: Place, directory: Path) -> None:
+    def __init__(self, place: LedgerAddress, directory: Path) -> None:
         self._path = directory / "research.py"
         self._diary = directory / "diary"
         self._command = [sys.executable, str(self._path), place.url, str(place.home), str(self._diary)]
@@ -145,14 +145,14 @@ class Script:
         return self._diary.read_text().splitlines()
 
 
-def contents_of(place: Place) -> Contents:
+def contents_of(place: LedgerAddress) -> Contents:
     store = place.open()
     contents = assert_ledger_is_whole(store)
     store.close()
     return contents
 
 
-def skip_the_review(place: Place) -> None:
+def skip_the_review(place: LedgerAddress) -> None:
     store = place.open()
     (effect,) = store.read_now(lambda tx: tx.effects.reviews())
     now = SystemClock().now()
@@ -170,7 +170,7 @@ def drifts(contents: Contents) -> list[Event]:
 
 
 def test_a_program_that_was_edited_goes_on_in_its_open_turn_and_repeats_nothing_that_is_done(
-    place: Place, tmp_path: Path
+    place: LedgerAddress, tmp_path: Path
 ) -> None:
     script = Script(place, tmp_path)
 
@@ -199,7 +199,7 @@ def test_a_program_that_was_edited_goes_on_in_its_open_turn_and_repeats_nothing_
 
 
 def test_an_effect_that_is_asked_for_with_other_input_is_not_done_a_second_time_unless_a_person_says_so(
-    place: Place, tmp_path: Path
+    place: LedgerAddress, tmp_path: Path
 ) -> None:
     script = Script(place, tmp_path)
     edited = AFTER.replace("async def publish(turn):", "async def publish(turn, loud):")

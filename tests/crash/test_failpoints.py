@@ -23,7 +23,7 @@ from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RecordedWrite, memory_store
 from tests.crash.facts import Fact, Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, assert_was_killed, fork
 from tests.crash.scenario import NAMES, Scenario
 
@@ -203,7 +203,9 @@ async def die_there_and_everywhere_after(memory: MemoryLedger, first: Failpoint,
         lives.assert_nothing_is_lost_doubled_or_stuck()
 
 
-async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(place: Place, seed: int) -> None:
+async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(
+    place: LedgerAddress, seed: int
+) -> None:
     chance, clock = random.Random(seed), FakeClock()
     store = place.open(clock)
     recorded = Lives(store, clock, place.locks, name="recorded")
@@ -224,7 +226,7 @@ async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(place: Pl
     store.close()
 
 
-def test_every_single_point_is_also_passed_by_a_real_kill(place: Place) -> None:
+def test_every_single_point_is_also_passed_by_a_real_kill(place: LedgerAddress) -> None:
     points = recorded_points(place)
 
     for number, point in enumerate(points, start=1):
@@ -235,7 +237,7 @@ def test_every_single_point_is_also_passed_by_a_real_kill(place: Place) -> None:
     assert_ended_well(fork(partial(check, place, rounds=len(points) + 1)))
 
 
-def recorded_points(place: Place) -> list[Failpoint]:
+def recorded_points(place: LedgerAddress) -> list[Failpoint]:
     """The points of a first life on this database, told by a child that lived it to the end."""
     pipe = Pipe()
     child = fork(partial(run, record, place, pipe))
@@ -250,7 +252,7 @@ def run(life: Callable[..., Coroutine[None, None, None]], *arguments: object) ->
     asyncio.run(life(*arguments))
 
 
-async def record(place: Place, pipe: Pipe) -> None:
+async def record(place: LedgerAddress, pipe: Pipe) -> None:
     store = FailingStore(place.open())
     scenario = scenario_of(place, 0)
     await scenario.first_life(store)
@@ -260,25 +262,25 @@ async def record(place: Place, pipe: Pipe) -> None:
     store.close()
 
 
-async def recover_and_live(place: Place, point: Failpoint, number: int) -> None:
+async def recover_and_live(place: LedgerAddress, point: Failpoint, number: int) -> None:
     """Bring the last round to its end, then begin another that ends at the point, by a kill."""
     await recover(place, number - 1)
     store = FailingStore(place.open(), [point], act=lambda: os.kill(os.getpid(), signal.SIGKILL))
     await scenario_of(place, number).first_life(store)
 
 
-async def recover(place: Place, number: int) -> None:
+async def recover(place: LedgerAddress, number: int) -> None:
     store = place.open()
     await scenario_of(place, number).next_life(store)
     store.close()
 
 
-def scenario_of(place: Place, number: int) -> Scenario:
+def scenario_of(place: LedgerAddress, number: int) -> Scenario:
     log = Log(place.home / "facts.jsonl")
     return Scenario(SystemClock(), place.locks, log.write, round_name=f"{number}-", wait_s=0)
 
 
-def check(place: Place, *, rounds: int) -> None:
+def check(place: LedgerAddress, *, rounds: int) -> None:
     store = place.open()
     contents = assert_ledger_is_whole(store, is_at_rest=True)
     assert_facts_stand(store, read_facts(place.home / "facts.jsonl"))

@@ -33,7 +33,7 @@ from tests.crash import disks
 from tests.crash.disks import Disk, Failure
 from tests.crash.facts import Fact, Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
 from tests.engine.journal_writer import decoded
 from tests.engine.parts import Parts, a_new_task
@@ -304,7 +304,7 @@ def test_a_file_that_cannot_be_written_is_said_aloud_and_stays_as_it_is(quick_pa
 # --- a WAL that was cut
 
 
-async def write_until_killed(place: Place, out: Pipe) -> None:
+async def write_until_killed(place: LedgerAddress, out: Pipe) -> None:
     """Ten tasks, one commit each; the mark is saved after the fifth."""
     store = place.open()
     assert isinstance(store, SqliteStore)
@@ -325,9 +325,9 @@ FRAME = 24 + 4096
 
 
 @pytest.fixture
-def killed(quick_path: Path) -> Place:
+def killed(quick_path: Path) -> LedgerAddress:
     """A ledger that was closed well once, and then left by a killed process with much in its WAL."""
-    place = Place.of_file(quick_path / "killed")
+    place = LedgerAddress.of_file(quick_path / "killed")
     place.open().close()
     out = Pipe()
     with killed_in_the_end(fork(lambda: asyncio.run(write_until_killed(place, out)))):
@@ -336,21 +336,21 @@ def killed(quick_path: Path) -> Place:
     return place
 
 
-def size_of_wal(place: Place) -> int:
+def size_of_wal(place: LedgerAddress) -> int:
     return Path(f"{place.path}-wal").stat().st_size
 
 
-def cut(killed: Place, directory: Path, size: int) -> Place:
+def cut(killed: LedgerAddress, directory: Path, size: int) -> LedgerAddress:
     """The same ledger with so much of its WAL."""
     shutil.copytree(killed.home, directory)
-    place = Place.of_file(directory)
+    place = LedgerAddress.of_file(directory)
     os.truncate(f"{place.path}-wal", size)
     Path(f"{place.path}-shm").unlink()
     return place
 
 
 def test_of_a_cut_wal_a_prefix_of_the_commits_remains_and_the_mark_tells(
-    killed: Place, quick_path: Path
+    killed: LedgerAddress, quick_path: Path
 ) -> None:
     facts = read_facts(killed.home / "facts.jsonl")
     whole = size_of_wal(killed)
@@ -374,7 +374,7 @@ def test_of_a_cut_wal_a_prefix_of_the_commits_remains_and_the_mark_tells(
 
 
 async def test_after_a_cut_nothing_is_resumed_before_a_person_accepts(
-    killed: Place, quick_path: Path
+    killed: LedgerAddress, quick_path: Path
 ) -> None:
     sizes = range(32, size_of_wal(killed), FRAME)
     for size in sizes:
@@ -404,7 +404,7 @@ async def paused_checkpoints(parts: Parts) -> int:
 
 
 def test_an_older_copy_put_in_place_of_the_ledger_is_noticed(quick_path: Path) -> None:
-    place = Place.of_file(quick_path)
+    place = LedgerAddress.of_file(quick_path)
     place.open().close()
     shutil.copy(place.path, quick_path / "older.db")
     store = place.open()

@@ -27,7 +27,7 @@ from holdfast.store.effects import BeginEffect
 from holdfast.testing import WrappingStore
 from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
@@ -85,7 +85,7 @@ class Ahead:
         return SystemClock().now() + timedelta(hours=1)
 
 
-def move_the_servers_clock(place: Place) -> None:
+def move_the_servers_clock(place: LedgerAddress) -> None:
     """Leases on a server follow its own clock; this one goes ahead by an hour."""
     if place.is_file:
         return
@@ -99,7 +99,7 @@ def move_the_servers_clock(place: Place) -> None:
         )
 
 
-async def carry_freeze_and_write(place: Place, out: Pipe, thaw: Pipe) -> None:
+async def carry_freeze_and_write(place: LedgerAddress, out: Pipe, thaw: Pipe) -> None:
     """The process that freezes: it carries one run for each late write, and one checkpoint to resume."""
     parts = await Parts.begin(place.open(), SystemClock(), locks=place.locks)
     await parts.ledger.create_many([a_new_task() for _ in range(len(LATE_WRITES) + 1)])
@@ -123,7 +123,7 @@ async def answer(write: LateWrite, parts: Parts, claim: Claim) -> str:
         return "ClaimLost"
 
 
-async def take_over(place: Place, *, until_done: bool) -> None:
+async def take_over(place: LedgerAddress, *, until_done: bool) -> None:
     """Another process rescues and resumes everything, and carries it on."""
     store = place.open(Ahead())
     parts = await Parts.begin(store, Ahead(), locks=place.locks)
@@ -146,7 +146,7 @@ class Print(NamedTuple):
     events: int
 
 
-def take_print(place: Place, out: Pipe) -> None:
+def take_print(place: LedgerAddress, out: Pipe) -> None:
     store = place.open()
     tables = dump(store)
     rows = {name: rows for name, rows in tables.items() if name not in BOOKKEEPING}
@@ -154,7 +154,7 @@ def take_print(place: Place, out: Pipe) -> None:
     store.close()
 
 
-def print_of(place: Place) -> Print:
+def print_of(place: LedgerAddress) -> Print:
     out = Pipe()
     child = fork(partial(take_print, place, out))
     rows, events = out.only_hear().hear().split()
@@ -169,7 +169,7 @@ def freeze(pid: int) -> None:
     assert os.WIFSTOPPED(status)
 
 
-def late_answers(place: Place, *, until_done: bool) -> tuple[dict[str, str], Print, Print]:
+def late_answers(place: LedgerAddress, *, until_done: bool) -> tuple[dict[str, str], Print, Print]:
     """What a process heard that was frozen while its work went elsewhere; and the ledger before and after."""
     out, thaw = Pipe(), Pipe()
     frozen = fork(lambda: asyncio.run(carry_freeze_and_write(place, out, thaw)))
@@ -188,14 +188,14 @@ def late_answers(place: Place, *, until_done: bool) -> tuple[dict[str, str], Pri
     return answers, before, after
 
 
-def test_every_write_of_a_process_that_slept_through_its_lease_is_refused(place: Place) -> None:
+def test_every_write_of_a_process_that_slept_through_its_lease_is_refused(place: LedgerAddress) -> None:
     answers, before, after = late_answers(place, until_done=False)
 
     assert answers == dict.fromkeys([*LATE_WRITES, "settle"], "ClaimLost")
     assert after == before
 
 
-def test_when_the_work_has_ended_meanwhile_a_late_end_is_ignored_and_says_so(place: Place) -> None:
+def test_when_the_work_has_ended_meanwhile_a_late_end_is_ignored_and_says_so(place: LedgerAddress) -> None:
     answers, before, after = late_answers(place, until_done=True)
 
     ended = {name: answers.pop(name) for name in ("finish", "fail")}
@@ -243,7 +243,7 @@ def sending_to(outbox: Path) -> hf.TaskDefinition[[], str]:
     return sends
 
 
-async def send_and_freeze(place: Place, outbox: Path, out: Pipe) -> None:
+async def send_and_freeze(place: LedgerAddress, outbox: Path, out: Pipe) -> None:
     """The process that freezes; it says when it carries nothing any more, and then ends cleanly."""
     task = sending_to(outbox)
     store = FreezingStore(place.open())
@@ -254,7 +254,7 @@ async def send_and_freeze(place: Place, outbox: Path, out: Pipe) -> None:
     store.close()
 
 
-async def send_meanwhile(place: Place, outbox: Path) -> None:
+async def send_meanwhile(place: LedgerAddress, outbox: Path) -> None:
     """A second worker: the lease lapses, the world says that nothing happened, so it is done again."""
     task = sending_to(outbox)
     store = place.open()
@@ -264,7 +264,9 @@ async def send_meanwhile(place: Place, outbox: Path) -> None:
     store.close()
 
 
-def test_a_process_that_was_frozen_between_intent_and_call_does_not_begin_the_effect(place: Place) -> None:
+def test_a_process_that_was_frozen_between_intent_and_call_does_not_begin_the_effect(
+    place: LedgerAddress,
+) -> None:
     out, outbox = Pipe(), place.home / "outbox"
     frozen = fork(lambda: asyncio.run(send_and_freeze(place, outbox, out)))
     out.only_hear()

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.crash.kill_loop import KillReport
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("HOLDFAST_KILLS") or 240)
 FRESH = 5
 
 
-def begin_kills(place: Place, seed: int, kills: int) -> subprocess.Popen[bytes]:
+def begin_kills(place: LedgerAddress, seed: int, kills: int) -> subprocess.Popen[bytes]:
     """A warm parent of its own for each database: they have two processors to share."""
     command = [sys.executable, "-m", "tests.crash.kill_loop", place.url, str(place.home)]
     command += [str(seed), str(kills), str(FRESH)]
@@ -47,9 +47,9 @@ def test_hundreds_of_kills_lose_double_and_block_nothing(
     url = postgres_server.create_database()
 
     processes = [
-        begin_kills(Place.of_file(files), seed, KILLS * 9 // 10),
+        begin_kills(LedgerAddress.of_file(files), seed, KILLS * 9 // 10),
         # To connect takes longer than to die: both loops are over at about the same time.
-        begin_kills(Place(url=url, home=rows), seed, KILLS // 10),
+        begin_kills(LedgerAddress(url=url, home=rows), seed, KILLS // 10),
     ]
     reports = [report_of(process) for process in processes]
 

@@ -25,7 +25,7 @@ from holdfast.engine.worker import taking
 from holdfast.store.sqlite import SqliteStore
 from tests.crash.agents import be_killed_when_stuck
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
 
 pytestmark = pytest.mark.slow
@@ -116,7 +116,7 @@ def program_with(at_turn: Callable[[int, list[str]], object]) -> hf.TaskDefiniti
     return talk
 
 
-async def carry(place: Place, wrapped: Callable[[Any], Any], task: hf.TaskDefinition[[], int]) -> int:
+async def carry(place: LedgerAddress, wrapped: Callable[[Any], Any], task: hf.TaskDefinition[[], int]) -> int:
     be_killed_when_stuck()
     open_place = stores.open_place
     stores.open_place = lambda *args, **kwargs: wrapped(open_place(*args, **kwargs))
@@ -125,7 +125,7 @@ async def carry(place: Place, wrapped: Callable[[Any], Any], task: hf.TaskDefini
         return await handle.result()
 
 
-def talk_and_measure(place: Place, out: Pipe) -> None:
+def talk_and_measure(place: LedgerAddress, out: Pipe) -> None:
     """Until it stands still in turn 5,001, to be killed there."""
     meter = Meter(out.say)
 
@@ -139,7 +139,7 @@ def talk_and_measure(place: Place, out: Pipe) -> None:
     asyncio.run(carry(place, meter.watch, program_with(measure)))
 
 
-def go_on(place: Place, out: Pipe) -> None:
+def go_on(place: LedgerAddress, out: Pipe) -> None:
     """How often the past was read, where the program went on, and with what."""
     loads, turns = [], []
     load_pasts = scopes.load_pasts
@@ -154,7 +154,7 @@ def go_on(place: Place, out: Pipe) -> None:
     out.say(msgspec.json.encode([len(loads), turns[0], len(turns), result]).decode())
 
 
-def check(place: Place, out: Pipe) -> None:
+def check(place: LedgerAddress, out: Pipe) -> None:
     store = place.open()
     contents = assert_ledger_is_whole(store, is_at_rest=True)
     out.say(str(len(contents.turns)))
@@ -171,7 +171,7 @@ def heard_from(work: Callable[[Pipe], object]) -> str:
 
 
 def test_five_thousand_turns_cost_no_more_at_the_end_and_the_next_process_goes_on(quick_path: Path) -> None:
-    place, out = Place.of_file(quick_path), Pipe()
+    place, out = LedgerAddress.of_file(quick_path), Pipe()
 
     with killed_in_the_end(fork(lambda: talk_and_measure(place, out))):
         out.only_hear()

@@ -8,14 +8,14 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus, TaskStatus
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, fork, killed_in_the_end
 from tests.engine.parts import Parts
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_killed_process_leaves_a_step_that_its_follow_up_run_remembers(place: Place) -> None:
+def test_a_killed_process_leaves_a_step_that_its_follow_up_run_remembers(place: LedgerAddress) -> None:
     pipe = Pipe()
 
     async def save_one_step_and_hang() -> None:

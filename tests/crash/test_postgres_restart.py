@@ -18,7 +18,7 @@ from holdfast.engine.ledger.ledger import Finished
 from holdfast.store import Store, write_groups
 from tests.crash.facts import Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
 from tests.engine.parts import Parts
 from tests.servers import PostgresServer
@@ -84,7 +84,7 @@ class Callers:
             self._out.say("many")
 
 
-async def work_through_crashes(place: Place, out: Pipe, retry_for_s: float) -> None:
+async def work_through_crashes(place: LedgerAddress, out: Pipe, retry_for_s: float) -> None:
     write_groups.RETRY_FOR_S = retry_for_s
     store = place.open()
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
@@ -96,7 +96,7 @@ async def work_through_crashes(place: Place, out: Pipe, retry_for_s: float) -> N
     store.close()
 
 
-async def finish_everything(store: Store, parts: Parts, place: Place) -> None:
+async def finish_everything(store: Store, parts: Parts, place: LedgerAddress) -> None:
     """The same store goes on: a claim whose answer was lost is still ours until this life ends."""
     await parts.life.end()
     after = await Parts.begin(store, SystemClock(), locks=place.locks)
@@ -107,7 +107,7 @@ async def finish_everything(store: Store, parts: Parts, place: Place) -> None:
     await after.life.end()
 
 
-def check(store: Store, place: Place, *, was_refused: bool) -> None:
+def check(store: Store, place: LedgerAddress, *, was_refused: bool) -> None:
     facts = read_facts(place.home / "facts.jsonl")
     contents = assert_ledger_is_whole(store, is_at_rest=True)
     assert_facts_stand(store, facts)
@@ -133,7 +133,7 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 def test_a_server_that_crashes_in_the_midst_of_writes_loses_and_doubles_nothing(
     server: PostgresServer, quick_path: Path, retry_for_s: float
 ) -> None:
-    place = Place(url=server.create_database(), home=quick_path)
+    place = LedgerAddress(url=server.create_database(), home=quick_path)
     out = Pipe()
     child = fork(partial(run, place, out, retry_for_s))
     out.only_hear()
@@ -151,5 +151,5 @@ def test_a_server_that_crashes_in_the_midst_of_writes_loses_and_doubles_nothing(
     out.close()
 
 
-def run(place: Place, out: Pipe, retry_for_s: float) -> None:
+def run(place: LedgerAddress, out: Pipe, retry_for_s: float) -> None:
     asyncio.run(work_through_crashes(place, out, retry_for_s))

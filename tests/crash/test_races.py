@@ -18,7 +18,7 @@ from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.store import Tx
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Barrier, assert_ended_well, fork
 from tests.engine.parts import Parts, a_new_task
 from tests.servers import PostgresServer
@@ -33,7 +33,7 @@ TAKEN_AT_ONCE = 30
 Take = Callable[[Parts], Awaitable[list[str]]]
 
 
-async def queue_work(place: Place) -> None:
+async def queue_work(place: LedgerAddress) -> None:
     store = place.open()
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
     for _ in range(WORK // BATCH):
@@ -42,7 +42,7 @@ async def queue_work(place: Place) -> None:
     store.close()
 
 
-async def pause_work(place: Place) -> None:
+async def pause_work(place: LedgerAddress) -> None:
     store = place.open()
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
     while claimed := await parts.claims.take(BATCH):
@@ -61,7 +61,7 @@ async def resume_checkpoints(parts: Parts) -> list[str]:
     return list(resumed.followed_up)
 
 
-async def take_part(place: Place, barriers: list[Barrier], take: Take, number: int) -> None:
+async def take_part(place: LedgerAddress, barriers: list[Barrier], take: Take, number: int) -> None:
     """One of the processes: ready first, then all at once. SQLite does not care whose turn it is, so none
     takes a second time before all have taken once."""
     store = place.open()
@@ -76,7 +76,7 @@ async def take_part(place: Place, barriers: list[Barrier], take: Take, number: i
     store.close()
 
 
-def taken_together(place: Place, take: Take) -> list[Counter[str]]:
+def taken_together(place: LedgerAddress, take: Take) -> list[Counter[str]]:
     """What each of the processes took, when all began at the same moment."""
     barriers = [Barrier(), Barrier()]
     children = [
@@ -98,7 +98,7 @@ def assert_each_was_taken_once(taken: list[Counter[str]]) -> None:
     assert all(taken), "one process took nothing: that was no race"
 
 
-def run(coroutine: Callable[[Place], Awaitable[None]], place: Place) -> None:
+def run(coroutine: Callable[[LedgerAddress], Awaitable[None]], place: LedgerAddress) -> None:
     """In a process of its own: this one must have no store when it forks."""
 
     async def whole() -> None:
@@ -107,7 +107,7 @@ def run(coroutine: Callable[[Place], Awaitable[None]], place: Place) -> None:
     assert_ended_well(fork(lambda: asyncio.run(whole())))
 
 
-def test_eight_processes_claim_thousands_of_runs_once_each(place: Place) -> None:
+def test_eight_processes_claim_thousands_of_runs_once_each(place: LedgerAddress) -> None:
     run(queue_work, place)
 
     taken = taken_together(place, claim_runs)
@@ -116,7 +116,7 @@ def test_eight_processes_claim_thousands_of_runs_once_each(place: Place) -> None
     assert_ended_well(fork(partial(assert_all_are_running, place)))
 
 
-def assert_all_are_running(place: Place) -> None:
+def assert_all_are_running(place: LedgerAddress) -> None:
     store = place.open()
     contents = assert_ledger_is_whole(store)
     assert Counter(run.status for run in contents.runs.values()) == {RunStatus.RUNNING: WORK}
@@ -124,7 +124,7 @@ def assert_all_are_running(place: Place) -> None:
     store.close()
 
 
-def test_eight_processes_resume_thousands_of_checkpoints_once_each(place: Place) -> None:
+def test_eight_processes_resume_thousands_of_checkpoints_once_each(place: LedgerAddress) -> None:
     run(queue_work, place)
     run(pause_work, place)
 
@@ -134,7 +134,7 @@ def test_eight_processes_resume_thousands_of_checkpoints_once_each(place: Place)
     assert_ended_well(fork(partial(assert_all_were_followed_up_once, place)))
 
 
-def assert_all_were_followed_up_once(place: Place) -> None:
+def assert_all_were_followed_up_once(place: LedgerAddress) -> None:
     store = place.open()
     contents = assert_ledger_is_whole(store)
     statuses = Counter(one.status for one in contents.checkpoints.values())
@@ -150,7 +150,7 @@ async def test_a_task_is_told_in_the_order_in_which_it_happened_whichever_proces
     postgres_server: PostgresServer, quick_path: Path
 ) -> None:
     """A claim whose transaction began before the task was created takes it all the same, and comes second."""
-    place = Place(url=postgres_server.create_database(), home=quick_path)
+    place = LedgerAddress(url=postgres_server.create_database(), home=quick_path)
     store = place.open()
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
     has_begun, is_created = threading.Event(), threading.Event()

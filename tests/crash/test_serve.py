@@ -20,7 +20,7 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.worker.worker import Worker
 from holdfast.gateway import serving
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
 from tests.servers import PostgresServer
 
@@ -123,7 +123,7 @@ def tasks_of(world: NotesOnDisk, out: Pipe | None) -> list[hf.TaskDefinition[...
 
 
 def serve(
-    place: Place, out: Pipe, world: NotesOnDisk, drain_timeout: float, prepare: Callable[[], None]
+    place: LedgerAddress, out: Pipe, world: NotesOnDisk, drain_timeout: float, prepare: Callable[[], None]
 ) -> None:
     prepare()
     say_when_told(out)
@@ -147,7 +147,7 @@ class Server:
 
     def __init__(
         self,
-        place: Place,
+        place: LedgerAddress,
         world: NotesOnDisk,
         *,
         drain_timeout: float = 30.0,
@@ -189,7 +189,7 @@ def world(quick_path: Path) -> NotesOnDisk:
     return NotesOnDisk(quick_path)
 
 
-def start(place: Place, world: NotesOnDisk, *names: str, **arguments: object) -> list[str]:
+def start(place: LedgerAddress, world: NotesOnDisk, *names: str, **arguments: object) -> list[str]:
     """The ids of tasks that were started, by a process of their own."""
     out = Pipe()
 
@@ -206,7 +206,7 @@ def start(place: Place, world: NotesOnDisk, *names: str, **arguments: object) ->
     return ids
 
 
-def look(place: Place, check: Callable[[hf.Holdfast], Any]) -> None:
+def look(place: LedgerAddress, check: Callable[[hf.Holdfast], Any]) -> None:
     """Look at the ledger in a process of its own; an assertion that fails there fails here."""
 
     async def whole() -> None:
@@ -216,7 +216,7 @@ def look(place: Place, check: Callable[[hf.Holdfast], Any]) -> None:
     assert_ended_well(fork(lambda: asyncio.run(whole())))
 
 
-def finish(place: Place, world: NotesOnDisk, ids: list[str]) -> None:
+def finish(place: LedgerAddress, world: NotesOnDisk, ids: list[str]) -> None:
     """A next process that works until these have ended, and is stopped then."""
 
     async def until_all_have_ended(holdfast: hf.Holdfast) -> None:
@@ -233,7 +233,7 @@ async def nothing_to_review(holdfast: hf.Holdfast) -> None:
     assert await holdfast.reviews() == []
 
 
-def statuses(place: Place, task_id: str, expected: list[RunStatus]) -> None:
+def statuses(place: LedgerAddress, task_id: str, expected: list[RunStatus]) -> None:
     async def check(holdfast: hf.Holdfast) -> None:
         runs = await holdfast.store.read(lambda tx: tx.runs.of_task(task_id))
         assert [run.status for run in runs] == expected
@@ -243,7 +243,7 @@ def statuses(place: Place, task_id: str, expected: list[RunStatus]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_the_midst_of_a_step_pauses_the_run_and_the_next_process_goes_on(
-    place: Place, world: NotesOnDisk, number: signal.Signals
+    place: LedgerAddress, world: NotesOnDisk, number: signal.Signals
 ) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world)
@@ -259,7 +259,7 @@ def test_a_signal_in_the_midst_of_a_step_pauses_the_run_and_the_next_process_goe
 
 
 def test_a_signal_in_the_midst_of_an_effect_waits_for_it_so_no_person_is_asked(
-    place: Place, world: NotesOnDisk
+    place: LedgerAddress, world: NotesOnDisk
 ) -> None:
     (task_id,) = start(place, world, "shop")
     server = Server(place, world)
@@ -274,7 +274,7 @@ def test_a_signal_in_the_midst_of_an_effect_waits_for_it_so_no_person_is_asked(
     assert world.notes() == {"pay begun": 1, "pay done": 1}
 
 
-def test_a_second_signal_is_obeyed_at_once(place: Place, world: NotesOnDisk) -> None:
+def test_a_second_signal_is_obeyed_at_once(place: LedgerAddress, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world, drain_timeout=3600.0)
     assert server.hear() == "waiting"
@@ -288,7 +288,7 @@ def test_a_second_signal_is_obeyed_at_once(place: Place, world: NotesOnDisk) -> 
     assert world.notes() == {"step 1": 1, "step 2": 1}
 
 
-def test_an_idle_process_stops_at_once(place: Place, world: NotesOnDisk) -> None:
+def test_an_idle_process_stops_at_once(place: LedgerAddress, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "shop")
     world.open_door()
     server = Server(place, world)
@@ -302,7 +302,7 @@ def test_an_idle_process_stops_at_once(place: Place, world: NotesOnDisk) -> None
     assert server.end() == "stopped by SIGTERM, end"
 
 
-def test_sigusr1_asks_for_a_restart(place: Place, world: NotesOnDisk) -> None:
+def test_sigusr1_asks_for_a_restart(place: LedgerAddress, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world)
     assert server.hear() == "waiting"
@@ -313,7 +313,9 @@ def test_sigusr1_asks_for_a_restart(place: Place, world: NotesOnDisk) -> None:
     finish(place, world, [task_id])
 
 
-def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(place: Place, world: NotesOnDisk) -> None:
+def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(
+    place: LedgerAddress, world: NotesOnDisk
+) -> None:
     (task_id,) = start(place, world, "upgrade")
     server = Server(place, world)
 
@@ -324,7 +326,7 @@ def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(place: Place,
 
 
 def test_a_function_in_a_thread_does_not_keep_the_process_from_ending(
-    place: Place, world: NotesOnDisk
+    place: LedgerAddress, world: NotesOnDisk
 ) -> None:
     (task_id,) = start(place, world, "mill")
     server = Server(place, world, drain_timeout=0.3)
@@ -341,7 +343,7 @@ def be_impatient() -> None:
 
 
 def test_a_drain_that_is_stuck_is_ended_by_force_and_what_it_carried_is_paused(
-    place: Place, world: NotesOnDisk
+    place: LedgerAddress, world: NotesOnDisk
 ) -> None:
     (task_id,) = start(place, world, "blocker")
     server = Server(place, world, drain_timeout=0.1, prepare=be_impatient)
@@ -353,7 +355,7 @@ def test_a_drain_that_is_stuck_is_ended_by_force_and_what_it_carried_is_paused(
 
 
 def test_drained_again_and_again_every_effect_is_done_once_and_no_person_is_asked(
-    place: Place, world: NotesOnDisk, seed: int
+    place: LedgerAddress, world: NotesOnDisk, seed: int
 ) -> None:
     chance = random.Random(seed)
     ids = [task_id for number in range(AGENTS) for task_id in start(place, world, "agent", number=number)]
@@ -371,7 +373,7 @@ def test_drained_again_and_again_every_effect_is_done_once_and_no_person_is_aske
     look(place, ledger_is_whole)
 
 
-def test_processes_that_share_a_ledger_carry_every_run_once(place: Place, world: NotesOnDisk) -> None:
+def test_processes_that_share_a_ledger_carry_every_run_once(place: LedgerAddress, world: NotesOnDisk) -> None:
     ids = [task_id for number in range(AGENTS) for task_id in start(place, world, "agent", number=number)]
     servers = [Server(place, world) for _ in range(3)]
 
@@ -406,7 +408,7 @@ def database(tmp_path: Path) -> Iterator[PostgresServer]:
 def test_a_database_that_is_restarted_costs_a_moment_and_nothing_else(
     database: PostgresServer, quick_path: Path, world: NotesOnDisk
 ) -> None:
-    place = Place(url=database.create_database(), home=quick_path)
+    place = LedgerAddress(url=database.create_database(), home=quick_path)
     (task_id,) = start(place, world, "steps")
     server = Server(place, world)
     assert server.hear() == "waiting"

@@ -27,7 +27,7 @@ from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
 from tests.builders import plan_of
 from tests.crash.facts import Log, assert_facts_stand, read_facts
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.engine.parts import Parts, a_new_task
 
 CROWD = 12
@@ -211,7 +211,7 @@ def _plan_after(number: int) -> Plan:
 
 
 async def live(
-    place: Place,
+    place: LedgerAddress,
     *,
     seed: int,
     offset: int = 0,
@@ -242,7 +242,7 @@ async def live(
 
 
 def main(url: str, home: str, seed: str, offset: str) -> None:
-    place = Place(url=url, home=Path(home))
+    place = LedgerAddress(url=url, home=Path(home))
     asyncio.run(
         live(place, seed=int(seed), offset=int(offset), say=lambda line: os.write(1, line.encode() + b"\n"))
     )

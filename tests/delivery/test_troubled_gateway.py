@@ -20,7 +20,7 @@ from holdfast.core.task import Origin
 from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.writes import NewRecord
 from tests.channels.receiver import Answer, Receiver, Request, json_places
-from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
+from tests.gateway.gateway_home import PATIENCE_S, GatewayHome, gateway_home
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +40,8 @@ TASKS = {
 class Trouble:
     """The gateway, what it sends to, and a gate behind which the receiver keeps some messages waiting."""
 
-    def __init__(self, one: Fleet, receiver: Receiver, down: Receiver, port: int) -> None:
-        self.fleet = one
+    def __init__(self, one: GatewayHome, receiver: Receiver, down: Receiver, port: int) -> None:
+        self.gateway = one
         self.receiver = receiver
         self.down = down
         self.port = port
@@ -57,22 +57,22 @@ class Trouble:
     def end(self, *names: str) -> None:
         """The transaction that ends the task owes the update."""
         for name in names:
-            self.fleet.ask("producer.finish", runId=name, summary="as you wished")
+            self.gateway.ask("producer.finish", runId=name, summary="as you wished")
 
     def came(self, name: str) -> list[Request]:
         """What the receiver wrote down, also of what it did not answer."""
         return [one for one in [*self.receiver.requests] if f"“{name}”" in text_of(one)]
 
     def until_came(self, *names: str, times: int = 1) -> None:
-        self.fleet.wait_for(
+        self.gateway.wait_for(
             lambda: all(len(self.came(name)) >= times for name in names), f"{names} did not come"
         )
 
     def until_settled(self) -> None:
-        self.fleet.wait_for(lambda: not self.listed("owed"), "something is still owed")
+        self.gateway.wait_for(lambda: not self.listed("owed"), "something is still owed")
 
     def listed(self, which: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.fleet.ask("deliveries.list", which=which)["deliveries"]
+        found: list[dict[str, Any]] = self.gateway.ask("deliveries.list", which=which)["deliveries"]
         return found
 
     def failed(self, name: str) -> str | None:
@@ -81,10 +81,10 @@ class Trouble:
 
     def kill(self) -> None:
         """The receiver answers what it holds once the gateway is dead."""
-        boot = self.fleet.until_ready()["bootId"]
-        self.fleet.kill_gateway()
+        boot = self.gateway.until_ready()["bootId"]
+        self.gateway.kill_gateway()
         self.open_gates()
-        self.fleet.until_ready(unless_boot=boot)
+        self.gateway.until_ready(unless_boot=boot)
 
     def open_gates(self) -> None:
         for gate in self.gates.values():
@@ -117,7 +117,7 @@ def trouble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trouble]:
         }
         taken.close()
         record_tasks(home)
-        with fleet(home, settings={"channels": channels}) as one:
+        with gateway_home(home, settings={"channels": channels}) as one:
             one.until_ready()
             yield Trouble(one, receiver, Receiver(), port)
 
@@ -172,7 +172,7 @@ def test_killed_before_in_and_after_the_send_it_delivers_once_or_shows_a_doubt(t
 
 def test_a_receiver_that_is_down_gets_it_once_when_it_comes_back(trouble: Trouble) -> None:
     trouble.end("down")
-    trouble.fleet.wait_for(
+    trouble.gateway.wait_for(
         lambda: any(one["attempts"] and one["why"] for one in trouble.listed("owed")), "it is not tried"
     )
     (owed,) = trouble.listed("owed")
@@ -190,7 +190,7 @@ def test_a_receiver_that_answers_after_the_timeout_has_it_once_or_a_doubt_is_sho
     trouble.end("late", "late-note")
 
     trouble.until_came("late", times=2)  # it is sent again with the same key
-    trouble.fleet.wait_for(lambda: trouble.failed("late-note") is not None, "its doubt is not shown")
+    trouble.gateway.wait_for(lambda: trouble.failed("late-note") is not None, "its doubt is not shown")
     trouble.open_gates()
     trouble.until_settled()
 

@@ -25,7 +25,7 @@ from holdfast.gateway.gateway import GatewayPhase
 from holdfast.store import Tx
 from holdfast.store.locks import HomeLock
 from holdfast.upkeep.sweep import Sweep
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.builders import a_restart, a_session, stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 from tests.doors.test_questions import asked_by_waiting_run
@@ -39,17 +39,17 @@ SETTINGS = '[agents.ada]\ncallable = "tests.api.stand_in:agents"\n'
 
 
 @pytest.fixture
-def house(home: Path) -> Iterator[House]:
+def house(home: Path) -> Iterator[ServedDoors]:
     home.mkdir(mode=0o700)
     (home / "holdfast.toml").write_text(SETTINGS, encoding="utf-8")
-    with a_house(home) as house:
+    with served_doors(home) as house:
         yield house
 
 
 # --- writes through the gateway
 
 
-def test_a_task_is_cancelled_through_the_gateway(run: Run, house: House) -> None:
+def test_a_task_is_cancelled_through_the_gateway(run: Run, house: ServedDoors) -> None:
     task_id = stored_run(house.gateway.store).task_id
 
     called = run("tasks", "cancel", task_id[:16], "--reason", "enough")
@@ -58,7 +58,9 @@ def test_a_task_is_cancelled_through_the_gateway(run: Run, house: House) -> None
     assert house.gateway.store.read_now(lambda tx: tx.tasks.get(task_id)).cancel_reason == "enough"
 
 
-def test_an_effect_is_resolved_through_the_gateway_by_the_caller_that_asked(run: Run, house: House) -> None:
+def test_an_effect_is_resolved_through_the_gateway_by_the_caller_that_asked(
+    run: Run, house: ServedDoors
+) -> None:
     effect = in_doubt(house.gateway.store)
 
     called = run("reviews", "resolve", effect.id, "done", "--result", "7", "--by", "ada", "--json")
@@ -69,7 +71,7 @@ def test_an_effect_is_resolved_through_the_gateway_by_the_caller_that_asked(run:
     assert house.gateway.store.read_now(lambda tx: tx.effects.get(effect.id)).outcome == b"7"
 
 
-def test_a_result_of_null_is_not_a_result_that_was_not_given(run: Run, house: House) -> None:
+def test_a_result_of_null_is_not_a_result_that_was_not_given(run: Run, house: ServedDoors) -> None:
     effect = in_doubt(house.gateway.store)
 
     called = run("reviews", "resolve", effect.id, "skip")
@@ -78,7 +80,7 @@ def test_a_result_of_null_is_not_a_result_that_was_not_given(run: Run, house: Ho
     assert "the step is skipped, with the result null" in called.out
 
 
-def test_a_question_is_answered_through_the_gateway(run: Run, house: House) -> None:
+def test_a_question_is_answered_through_the_gateway(run: Run, house: ServedDoors) -> None:
     question = asked_by_waiting_run(house.gateway.store)
 
     called = run("questions", "answer", question.id, "yes")
@@ -88,7 +90,7 @@ def test_a_question_is_answered_through_the_gateway(run: Run, house: House) -> N
 
 
 def test_a_gateway_that_answers_goes_on_with_its_agents_tasks_and_says_no_more(
-    run: Run, house: House
+    run: Run, house: ServedDoors
 ) -> None:
     agent = {"runtime": RuntimeName.AGENT, "name": "agent.ada"}
     effect = in_doubt(house.gateway.store, task=agent)
@@ -99,7 +101,7 @@ def test_a_gateway_that_answers_goes_on_with_its_agents_tasks_and_says_no_more(
 
 
 def test_a_failed_resume_is_retried_and_old_checkpoints_are_pruned_through_the_gateway(
-    run: Run, house: House
+    run: Run, house: ServedDoors
 ) -> None:
     failed = stored_checkpoint(house.gateway.store, status=CheckpointStatus.FAILED_RESUME)
 
@@ -111,7 +113,7 @@ def test_a_failed_resume_is_retried_and_old_checkpoints_are_pruned_through_the_g
 
 
 def test_a_detached_task_is_recorded_through_the_gateway_and_once_for_each_key(
-    run: Run, house: House
+    run: Run, house: ServedDoors
 ) -> None:
     arguments = ("run", "tests.doors.sample_tasks:nothing", "--detach", "--key", "k1", "--json")
 
@@ -123,7 +125,7 @@ def test_a_detached_task_is_recorded_through_the_gateway_and_once_for_each_key(
 
 
 def test_the_gateway_whose_runtimes_can_prove_life_is_asked_for_a_sweep_and_for_its_preview(
-    run: Run, house: House
+    run: Run, house: ServedDoors
 ) -> None:
     store = house.gateway.store
     alive = silent_run(store)
@@ -136,7 +138,7 @@ def test_the_gateway_whose_runtimes_can_prove_life_is_asked_for_a_sweep_and_for_
     assert status_of(store, alive) is TaskStatus.RUNNING
 
 
-def test_a_sound_ledger_is_accepted_through_the_gateway(run: Run, house: House) -> None:
+def test_a_sound_ledger_is_accepted_through_the_gateway(run: Run, house: ServedDoors) -> None:
     assert run("store", "accept").out == "nothing to do: no work is held\n"
 
 
@@ -151,14 +153,14 @@ def test_a_sound_ledger_is_accepted_through_the_gateway(run: Run, house: House) 
     ids=str,
 )
 def test_an_error_of_the_gateway_has_the_status_that_the_command_itself_would_have(
-    run: Run, house: House, arguments: tuple[str, ...], status: int, code: str
+    run: Run, house: ServedDoors, arguments: tuple[str, ...], status: int, code: str
 ) -> None:
     called = run(*arguments, "--json")
 
     assert (called.status, called.error["code"]) == (status, code)
 
 
-def test_what_was_decided_before_is_refused_with_the_same_words(run: Run, house: House) -> None:
+def test_what_was_decided_before_is_refused_with_the_same_words(run: Run, house: ServedDoors) -> None:
     effect = in_doubt(house.gateway.store)
     run("reviews", "resolve", effect.id, "done", "--by", "ada")
 
@@ -169,7 +171,7 @@ def test_what_was_decided_before_is_refused_with_the_same_words(run: Run, house:
     assert "already decided: done" in called.error["message"]
 
 
-def test_a_command_that_means_another_ledger_is_refused(run: Run, house: House, tmp_path: Path) -> None:
+def test_a_command_that_means_another_ledger_is_refused(run: Run, house: ServedDoors, tmp_path: Path) -> None:
     other = f"sqlite:///{tmp_path / 'other.db'}"
     assert run("store", "migrate", "--store", other, "--home", str(tmp_path / "elsewhere")).status == 0
 
@@ -178,7 +180,7 @@ def test_a_command_that_means_another_ledger_is_refused(run: Run, house: House, 
     assert (called.status, called.error["code"]) == (3, "home_in_use")
 
 
-def test_reads_do_not_need_the_gateway_to_answer(run: Run, house: House) -> None:
+def test_reads_do_not_need_the_gateway_to_answer(run: Run, house: ServedDoors) -> None:
     task_id = stored_run(house.gateway.store).task_id
     house.gateway.now = GatewayPhase.DRAINING
 
@@ -189,7 +191,7 @@ def test_reads_do_not_need_the_gateway_to_answer(run: Run, house: House) -> None
 
 
 def test_a_gateway_whose_home_is_not_here_is_asked_by_its_address_and_token(
-    run: Run, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task_id = stored_run(house.gateway.store).task_id
     monkeypatch.setenv("HOLDFAST_URL", house.url)
@@ -220,7 +222,7 @@ def test_an_address_without_a_server_is_told_so(
 
 
 def test_a_wrong_token_is_refused_at_an_address(
-    run: Run, house: House, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_URL", house.url)
     monkeypatch.setenv("HOLDFAST_TOKEN", "x" * 64)
@@ -328,7 +330,7 @@ def test_what_only_a_gateway_can_do_ends_with_status_5_without_one(
 
 
 def test_only_the_gateways_own_user_and_root_are_heard(
-    run: Run, house: House, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "peer_uid", lambda _connection: 54321)
     task_id = stored_run(house.gateway.store).task_id
@@ -353,7 +355,7 @@ def test_only_the_gateways_own_user_and_root_are_heard(
     ],
     ids=lambda line: str(line[:20]),
 )
-def test_a_line_that_is_no_request_is_told_so(house: House, line: bytes) -> None:
+def test_a_line_that_is_no_request_is_told_so(house: ServedDoors, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as way:
         way.settimeout(20)
         way.connect(str(house.home / "gateway.sock"))
@@ -365,7 +367,7 @@ def test_a_line_that_is_no_request_is_told_so(house: House, line: bytes) -> None
     assert b"INVALID_REQUEST" in answer
 
 
-def test_clients_that_vanish_do_no_harm(run: Run, house: House) -> None:
+def test_clients_that_vanish_do_no_harm(run: Run, house: ServedDoors) -> None:
     for cut in (b"", b"{", b'{"type":"req","id":"1","method":"rpc.describe"}\n'):
         for _ in range(20):
             with socket.socket(socket.AF_UNIX) as way:
@@ -378,7 +380,7 @@ def test_clients_that_vanish_do_no_harm(run: Run, house: House) -> None:
 # --- the gateway's own commands
 
 
-def test_status_says_how_the_gateway_fares(run: Run, house: House) -> None:
+def test_status_says_how_the_gateway_fares(run: Run, house: ServedDoors) -> None:
     called = run("gateway", "status")
     view = run("gateway", "status", "--json").json
 
@@ -386,7 +388,7 @@ def test_status_says_how_the_gateway_fares(run: Run, house: House) -> None:
     assert (view["status"], view["isReady"], view["lastRestart"]) == ("serving", True, None)
 
 
-def test_a_refused_restart_ends_with_status_3_and_the_list(run: Run, house: House) -> None:
+def test_a_refused_restart_ends_with_status_3_and_the_list(run: Run, house: ServedDoors) -> None:
     run_ = stored_run(house.gateway.store, RunStatus.RUNNING)
     house.gateway.is_safe = False
 
@@ -406,7 +408,7 @@ def test_a_refused_restart_ends_with_status_3_and_the_list(run: Run, house: Hous
 
 
 def test_a_forced_restart_is_asked_for_with_its_reason(
-    run: Run, house: House, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "BACK_PATIENCE_S", 0.0)  # the stand-in never comes back
     house.gateway.is_safe = False
@@ -418,7 +420,7 @@ def test_a_forced_restart_is_asked_for_with_its_reason(
 
 
 def test_a_restart_that_waits_begins_when_the_gateway_is_idle(
-    run: Run, house: House, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "BACK_PATIENCE_S", 0.0)  # the stand-in never comes back
     monkeypatch.setattr(gateway, "_IDLE_CHECK_S", 0.0)
@@ -435,7 +437,7 @@ def test_a_restart_that_waits_begins_when_the_gateway_is_idle(
     assert next(answers, None) is None
 
 
-def test_a_restart_cannot_both_wait_and_be_forced(run: Run, house: House) -> None:
+def test_a_restart_cannot_both_wait_and_be_forced(run: Run, house: ServedDoors) -> None:
     called = run("gateway", "restart", "--wait", "--force")
 
     assert called.status == 2
@@ -444,7 +446,7 @@ def test_a_restart_cannot_both_wait_and_be_forced(run: Run, house: House) -> Non
 
 
 def test_a_restart_or_a_stop_that_cannot_be_had_ends_with_status_3_and_the_reason(
-    run: Run, house: House
+    run: Run, house: ServedDoors
 ) -> None:
     house.gateway.problem = "no checkpoint of run_1 was saved: the disk is full"
 
@@ -459,7 +461,7 @@ def test_a_restart_or_a_stop_that_cannot_be_had_ends_with_status_3_and_the_reaso
     assert f"holdfast: {reason}" in stopped.err
 
 
-def test_restarts_are_asked_of_the_gateway_that_runs(run: Run, house: House) -> None:
+def test_restarts_are_asked_of_the_gateway_that_runs(run: Run, house: ServedDoors) -> None:
     """It may know of refusals that it could not write into the ledger."""
     refused = a_restart()
     house.gateway.unwritten.append(refused)
@@ -468,7 +470,7 @@ def test_restarts_are_asked_of_the_gateway_that_runs(run: Run, house: House) -> 
     assert refused.id in run("gateway", "restarts").out
 
 
-def test_stop_and_resume_are_asked_for(run: Run, house: House) -> None:
+def test_stop_and_resume_are_asked_for(run: Run, house: ServedDoors) -> None:
     stopped = run("gateway", "stop", "--reason", "the evening")
     resumed = run("gateway", "resume")
 
@@ -492,7 +494,7 @@ def test_restarts_are_read_beside_the_gateway_and_without_one(run: Run, ledger: 
 # --- conversations
 
 
-def test_a_message_is_sent_listed_and_shown(run: Run, house: House) -> None:
+def test_a_message_is_sent_listed_and_shown(run: Run, house: ServedDoors) -> None:
     sent = run("sessions", "send", "ada", "hello", "--key", "k1")
     again = run("sessions", "send", "agent:ada:main", "hello", "--key", "k1", "--json")
     listed = run("sessions", "list")
@@ -544,12 +546,12 @@ def test_a_message_is_stored_while_no_gateway_runs(run: Run, ledger: Opens, home
     assert [message["text"] for message in shown.json["messages"]] == ["hello"]
 
 
-def test_a_session_without_a_message_is_not_found(run: Run, house: House) -> None:
+def test_a_session_without_a_message_is_not_found(run: Run, house: ServedDoors) -> None:
     assert run("sessions", "show", "ada").status == 4
     assert run("sessions", "show", "a:b").status == 2
 
 
-def test_chat_ends_with_the_answer(run: Run, house: House) -> None:
+def test_chat_ends_with_the_answer(run: Run, house: ServedDoors) -> None:
     """An agent of the test answers the first message that waits."""
     answering = threading.Thread(target=answer_first, args=(house,))
     answering.start()
@@ -560,7 +562,7 @@ def test_chat_ends_with_the_answer(run: Run, house: House) -> None:
     assert (called.status, called.out) == (0, "fine, thanks\n")
 
 
-def answer_first(house: House) -> None:
+def answer_first(house: ServedDoors) -> None:
     from holdfast.core.message import Role
     from holdfast.engine.conversation.transcripts import new_message, post
 
@@ -595,7 +597,7 @@ def test_agents_are_listed_from_the_settings(run: Run, home: Path) -> None:
 # --- one screen
 
 
-def test_one_screen_shows_the_gateway_and_the_ledger(run: Run, house: House) -> None:
+def test_one_screen_shows_the_gateway_and_the_ledger(run: Run, house: ServedDoors) -> None:
     stored_run(house.gateway.store)
     in_doubt(house.gateway.store)
     run("sessions", "send", "ada", "hello")

@@ -13,7 +13,7 @@ from holdfast.cli.invocation import Invocation
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.store.sqlite import SqliteStore
-from tests.api.stand_in import READ_TOKEN, TOKEN, House, a_house
+from tests.api.stand_in import READ_TOKEN, TOKEN, ServedDoors, served_doors
 from tests.builders import a_delivery, a_restart, stored_checkpoint, stored_run
 from tests.conftest import quick_directory
 from tests.doors.calls import Run
@@ -24,9 +24,9 @@ NOBODY = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDoors]:
     """A gateway on another host, as far as the commands know."""
-    with quick_directory(tmp_path) as directory, a_house(directory / "there") as house:
+    with quick_directory(tmp_path) as directory, served_doors(directory / "there") as house:
         monkeypatch.setenv("HOLDFAST_URL", house.url)
         monkeypatch.setenv("HOLDFAST_TOKEN", TOKEN)
         yield house
@@ -46,7 +46,7 @@ def ours(home: Path) -> str:
 # --- one ledger
 
 
-def test_what_is_listed_is_what_is_cancelled(run: Run, house: House, ours: str) -> None:
+def test_what_is_listed_is_what_is_cancelled(run: Run, house: ServedDoors, ours: str) -> None:
     theirs = stored_run(house.gateway.store).task_id
 
     listed = run("tasks", "list", "--json").json
@@ -60,7 +60,7 @@ def test_what_is_listed_is_what_is_cancelled(run: Run, house: House, ours: str) 
     assert (missing.status, missing.error["code"]) == (4, "not_found")
 
 
-def test_pages_filters_and_texts_are_the_same_as_beside_a_ledger(run: Run, house: House) -> None:
+def test_pages_filters_and_texts_are_the_same_as_beside_a_ledger(run: Run, house: ServedDoors) -> None:
     ids = sorted(stored_run(house.gateway.store).task_id for _ in range(3))
     stored_run(house.gateway.store, RunStatus.RUNNING)
 
@@ -71,7 +71,9 @@ def test_pages_filters_and_texts_are_the_same_as_beside_a_ledger(run: Run, house
     assert (ids[0] in second.out, ids[1] in second.out) == (True, False)
 
 
-def test_reviews_questions_and_deliveries_are_those_of_the_gateway(run: Run, house: House, ours: str) -> None:
+def test_reviews_questions_and_deliveries_are_those_of_the_gateway(
+    run: Run, house: ServedDoors, ours: str
+) -> None:
     store = house.gateway.store
     effect, question = in_doubt(store), asked_by_waiting_run(store)
     delivery = a_delivery()
@@ -83,7 +85,7 @@ def test_reviews_questions_and_deliveries_are_those_of_the_gateway(run: Run, hou
     assert run("deliveries", "list", "--owed", "--json").json["deliveries"][0]["id"] == delivery.id
 
 
-def test_checkpoints_and_restarts_are_those_of_the_gateway(run: Run, house: House, ours: str) -> None:
+def test_checkpoints_and_restarts_are_those_of_the_gateway(run: Run, house: ServedDoors, ours: str) -> None:
     store = house.gateway.store
     checkpoint = stored_checkpoint(store, status=CheckpointStatus.FAILED_RESUME)
     restart = a_restart()
@@ -97,7 +99,7 @@ def test_checkpoints_and_restarts_are_those_of_the_gateway(run: Run, house: Hous
     assert restart.id in run("gateway", "restarts").out
 
 
-def test_sessions_and_agents_are_those_of_the_gateway(run: Run, house: House, ours: str) -> None:
+def test_sessions_and_agents_are_those_of_the_gateway(run: Run, house: ServedDoors, ours: str) -> None:
     sent = run("sessions", "send", "ada", "hello")
     listed = run("sessions", "list", "--active", "30s")
     shown = run("sessions", "show", "ada")
@@ -110,7 +112,7 @@ def test_sessions_and_agents_are_those_of_the_gateway(run: Run, house: House, ou
     assert run("sessions", "show", "agent:ada:two").status == 4
 
 
-def test_one_screen_shows_that_gateway_and_its_ledger(run: Run, house: House, ours: str) -> None:
+def test_one_screen_shows_that_gateway_and_its_ledger(run: Run, house: ServedDoors, ours: str) -> None:
     in_doubt(house.gateway.store)
 
     called = run("status")
@@ -121,7 +123,7 @@ def test_one_screen_shows_that_gateway_and_its_ledger(run: Run, house: House, ou
     assert house.url in called.out
 
 
-def test_a_detached_task_is_recorded_there(run: Run, house: House, ours: str) -> None:
+def test_a_detached_task_is_recorded_there(run: Run, house: ServedDoors, ours: str) -> None:
     arguments = ("run", "tests.doors.sample_tasks:nothing", "--detach", "--key", "k1", "--json")
 
     first, again = run(*arguments), run(*arguments)
@@ -132,7 +134,7 @@ def test_a_detached_task_is_recorded_there(run: Run, house: House, ours: str) ->
 
 
 def test_events_are_those_of_the_gateway_and_are_followed(
-    run: Run, house: House, ours: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, ours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = stored_run(house.gateway.store).task_id
     run("tasks", "cancel", theirs)
@@ -152,7 +154,7 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_wait_ends_with_the_task_there(run: Run, house: House, ours: str) -> None:
+def test_a_wait_ends_with_the_task_there(run: Run, house: ServedDoors, ours: str) -> None:
     theirs = stored_run(house.gateway.store).task_id
     early = run("tasks", "wait", theirs, "--timeout", "0s")
     ending = threading.Thread(target=house.post, args=("ledger.cancel", {"taskId": theirs}))
@@ -165,7 +167,9 @@ def test_a_wait_ends_with_the_task_there(run: Run, house: House, ours: str) -> N
     assert (called.status, called.json["task"]["status"]) == (1, "cancelled")
 
 
-def test_a_token_that_may_only_look_can_look(run: Run, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_may_only_look_can_look(
+    run: Run, house: ServedDoors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = stored_run(house.gateway.store).task_id
     monkeypatch.setenv("HOLDFAST_TOKEN", READ_TOKEN)
 
@@ -193,7 +197,7 @@ def test_a_token_that_may_only_look_can_look(run: Run, house: House, monkeypatch
     ids=" ".join,
 )
 def test_what_needs_the_ledger_itself_is_refused_and_touches_none(
-    run: Run, house: House, ours: str, home: Path, arguments: tuple[str, ...]
+    run: Run, house: ServedDoors, ours: str, home: Path, arguments: tuple[str, ...]
 ) -> None:
     before = sorted(path.name for path in home.iterdir())
 
@@ -205,11 +209,13 @@ def test_what_needs_the_ledger_itself_is_refused_and_touches_none(
 
 
 @pytest.mark.parametrize("arguments", [("version",), ("config", "check")], ids=" ".join)
-def test_what_is_about_this_host_is_done_here(run: Run, house: House, arguments: tuple[str, ...]) -> None:
+def test_what_is_about_this_host_is_done_here(
+    run: Run, house: ServedDoors, arguments: tuple[str, ...]
+) -> None:
     assert run(*arguments).status == 0
 
 
-def test_two_ledgers_at_once_are_a_usage_error(run: Run, house: House, tmp_path: Path) -> None:
+def test_two_ledgers_at_once_are_a_usage_error(run: Run, house: ServedDoors, tmp_path: Path) -> None:
     called = run("tasks", "list", "--store", f"sqlite:///{tmp_path / 'other.db'}", "--json")
 
     assert (called.status, called.error["code"]) == (2, "usage")

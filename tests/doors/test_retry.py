@@ -17,7 +17,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.retention import pruning
 from holdfast.store import Store, task_pages
-from tests.api.stand_in import OWNER, OWNER_TOKEN, House, a_house
+from tests.api.stand_in import OWNER, OWNER_TOKEN, ServedDoors, served_doors
 from tests.builders import later, stored_run
 from tests.doors.calls import Opens, Run
 from tests.servers import PostgresServer
@@ -26,10 +26,10 @@ SETTINGS = '[agents.ada]\ncallable = "tests.api.stand_in:agents"\n'
 
 
 @pytest.fixture
-def house(home: Path) -> Iterator[House]:
+def house(home: Path) -> Iterator[ServedDoors]:
     home.mkdir(mode=0o700)
     (home / "holdfast.toml").write_text(SETTINGS, encoding="utf-8")
-    with a_house(home) as house:
+    with served_doors(home) as house:
         yield house
 
 
@@ -217,7 +217,7 @@ def test_nothing_to_retry_is_no_error(run: Run, ledger: Opens) -> None:
 # --- through the gateway
 
 
-def test_tasks_are_retried_through_the_gateway(run: Run, house: House) -> None:
+def test_tasks_are_retried_through_the_gateway(run: Run, house: ServedDoors) -> None:
     store = house.gateway.store
     one, *others = [failed_task(store, name="report") for _ in range(3)]
 
@@ -231,7 +231,7 @@ def test_tasks_are_retried_through_the_gateway(run: Run, house: House) -> None:
     assert {task.status for task in tasks.values()} == {TaskStatus.QUEUED}
 
 
-def test_a_token_bound_to_an_owner_retries_and_forks_only_its_own(house: House) -> None:
+def test_a_token_bound_to_an_owner_retries_and_forks_only_its_own(house: ServedDoors) -> None:
     store = house.gateway.store
     mine, other = failed_task(store, owner=OWNER), failed_task(store, owner="somebody else")
 
@@ -326,7 +326,7 @@ def test_a_turn_that_never_was_ends_with_status_2(run: Run, home: Path) -> None:
     assert run("tasks", "fork", task_id, "--at", "turn:99").status == 2
 
 
-def test_a_task_is_forked_through_the_gateway(run: Run, house: House) -> None:
+def test_a_task_is_forked_through_the_gateway(run: Run, house: ServedDoors) -> None:
     task_id = failed_task(house.gateway.store)
 
     forked = run("tasks", "fork", task_id, "--at", "start", "--json").json["task"]["id"]

@@ -12,7 +12,7 @@ from holdfast.cli import task_wait
 from holdfast.core.errors import GatewaySilent
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.ledger.ledger import cancelling
-from tests.api.stand_in import House, a_house
+from tests.api.stand_in import ServedDoors, served_doors
 from tests.builders import START, stored_run
 from tests.conftest import quick_directory
 from tests.doors.calls import Opens, Run
@@ -26,13 +26,13 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def house(home: Path) -> Iterator[House]:
-    with a_house(home) as house:
+def house(home: Path) -> Iterator[ServedDoors]:
+    with served_doors(home) as house:
         yield house
 
 
 def test_a_wait_beside_a_gateway_is_answered_by_it(
-    run: Run, house: House, monkeypatch: pytest.MonkeyPatch
+    run: Run, house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(task_wait, "_wait_here")
     store = house.gateway.store
@@ -48,7 +48,7 @@ def test_a_wait_beside_a_gateway_is_answered_by_it(
     assert (called.status, called.json["task"]["status"], called.json["hasEnded"]) == (1, "cancelled", True)
 
 
-def test_a_timeout_through_a_gateway_says_what_the_task_waits_for(run: Run, house: House) -> None:
+def test_a_timeout_through_a_gateway_says_what_the_task_waits_for(run: Run, house: ServedDoors) -> None:
     waiting = stored_run(
         house.gateway.store, RunStatus.WAITING, task={"waits_on": "sleep"}, waits_on="sleep"
     ).task_id

@@ -24,7 +24,7 @@ from holdfast.engine.conversation.transcripts import new_message, post
 from holdfast.engine.recovery.checkpoints import build
 from holdfast.store import Store, Tx
 from holdfast.views.visibility import PLACES, Exposure
-from tests.api.stand_in import READ_TOKEN, House, a_house
+from tests.api.stand_in import READ_TOKEN, ServedDoors, served_doors
 from tests.builders import START, a_delivery, a_run, a_task, an_effect, put
 from tests.conftest import quick_directory
 from tests.doors.calls import CANARIES, Run
@@ -60,8 +60,8 @@ def test_the_table_names_methods_and_commands_that_there_are() -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with quick_directory(tmp_path) as directory, a_house(directory) as house:
+def house(tmp_path: Path) -> Iterator[ServedDoors]:
+    with quick_directory(tmp_path) as directory, served_doors(directory) as house:
         yield house
 
 
@@ -147,7 +147,7 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
 CHANGING = {name for name, method in METHODS.items() if method.scope != "operator.read"} - {"ledger.result"}
 
 
-def test_each_method_shows_what_the_table_says(house: House) -> None:
+def test_each_method_shows_what_the_table_says(house: ServedDoors) -> None:
     params = asked(fill(house.gateway.store))
     whole, redacted = set(), set()
 
@@ -166,7 +166,7 @@ def test_each_method_shows_what_the_table_says(house: House) -> None:
     assert set(shown.split()) | {"checkpoints.show"} <= redacted
 
 
-def test_those_who_only_read_see_no_conversation_whole_and_no_result(house: House) -> None:
+def test_those_who_only_read_see_no_conversation_whole_and_no_result(house: ServedDoors) -> None:
     ids = fill(house.gateway.store)
 
     transcript = house.post("chat.history", {"sessionKey": SESSION}, token=READ_TOKEN)
@@ -177,7 +177,7 @@ def test_those_who_only_read_see_no_conversation_whole_and_no_result(house: Hous
     assert result.status_code == 403
 
 
-def test_a_result_comes_over_rpc_as_it_was(house: House) -> None:
+def test_a_result_comes_over_rpc_as_it_was(house: ServedDoors) -> None:
     ids = fill(house.gateway.store)
 
     found = house.post("ledger.result", {"taskId": ids["ended"]}).json()

@@ -27,7 +27,7 @@ from holdfast.engine.clocks import jump_facts
 from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from tests.api.stand_in import a_house
+from tests.api.stand_in import served_doors
 from tests.builders import (
     a_checkpoint,
     a_delivery,
@@ -512,5 +512,5 @@ def test_a_gateway_that_says_nothing(
         assert run(*row.command("doctor")).status == 0
     (home / "gateway.sock").unlink()
 
-    with a_house(home):
+    with served_doors(home):
         assert_gone(run, row)

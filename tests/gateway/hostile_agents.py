@@ -1,5 +1,5 @@
 """Bad agents beside good ones: they ignore a drain, swallow every exception, never
-return, or kill the gateway. What they do to the world is a line in a file, as for the agents of the fleet."""
+return, or kill the gateway. What they do to the world is a line in a file, as for those of noting_agents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 
 import holdfast as hf
 from holdfast.core.message import Envelope
-from tests.gateway.fleet_agents import note, was_noted, world
+from tests.gateway.noting_agents import note, was_noted, world
 
 _LOOK_EVERY_S = 0.02
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.tools.witness import ticks_of
-from tests.gateway.fleet import Fleet, fleet, kill
+from tests.gateway.gateway_home import GatewayHome, gateway_home, kill
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +30,14 @@ time.sleep(600)
 SETTINGS: dict[str, Any] = {"agents": {"coder": {"command": [sys.executable, "-c", COMMAND]}}}
 
 
-def holdfast(one: Fleet, *arguments: str) -> Any:
+def holdfast(one: GatewayHome, *arguments: str) -> Any:
     """As the operator says it in a shell."""
     command = [sys.executable, "-m", "holdfast", *arguments, "--json"]
     done = subprocess.run(command, env=one.environ, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def task_of(one: Fleet) -> dict[str, Any]:
+def task_of(one: GatewayHome) -> dict[str, Any]:
     (task,) = one.ask("ledger.list")["tasks"]
     found: dict[str, Any] = task
     return found
@@ -47,7 +47,7 @@ def task_of(one: Fleet) -> dict[str, Any]:
 def test_a_command_that_a_killed_gateway_left_ends_when_its_task_is_cancelled(
     tmp_path: Path, how: str
 ) -> None:
-    with fleet(tmp_path / "home", settings=SETTINGS) as one:
+    with gateway_home(tmp_path / "home", settings=SETTINGS) as one:
         boot = one.until_ready()["bootId"]
         one.ask("chat.send", sessionKey="coder", message="mend it", idempotencyKey="1")
         one.wait_for(lambda: bool(one.world("pids")), "the command has not begun")

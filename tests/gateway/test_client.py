@@ -25,7 +25,7 @@ from holdfast.core.transitions import MessageStatus
 from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, opened_ledger
+from tests.gateway.gateway_home import PATIENCE_S, GatewayHome, gateway_home, opened_ledger
 from tests.gateway.test_stubborn import Asked
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def settings(*agents: str) -> dict[str, Any]:
 class Poster:
     """A client of `POST /rpc/<method>`. It sends again, with the same key, what was not acknowledged."""
 
-    def __init__(self, one: Fleet, *, keeps_alive: bool) -> None:
+    def __init__(self, one: GatewayHome, *, keeps_alive: bool) -> None:
         place = urlsplit(one.url)
         assert place.hostname is not None
         self._place = (place.hostname, place.port)
@@ -99,7 +99,7 @@ class Poster:
 class Steady:
     """Posts at a steady rate to its own session, in a thread of its own."""
 
-    def __init__(self, one: Fleet, session: str, *, keeps_alive: bool) -> None:
+    def __init__(self, one: GatewayHome, session: str, *, keeps_alive: bool) -> None:
         self.key = f"agent:echo:{session}"
         self.poster = Poster(one, keeps_alive=keeps_alive)
         self.texts: list[str] = []
@@ -130,7 +130,7 @@ def test_clients_at_a_steady_rate_notice_no_restart_and_no_crash(tmp_path: Path)
     seed = int(os.environ.get("HOLDFAST_SEED") or random.randrange(10**6))
     print(f"HOLDFAST_SEED={seed}")
     order = random.Random(seed)
-    with fleet(tmp_path / "home", settings=settings("echo")) as one:
+    with gateway_home(tmp_path / "home", settings=settings("echo")) as one:
         boot = one.until_ready()["bootId"]
         ways = [one.restart_by_rpc, one.restart_by_signal, one.restart_by_settings]
         plan = [ways[number % len(ways)] for number in range(RESTARTS)] + [one.kill_gateway] * CRASHES
@@ -161,7 +161,7 @@ def test_clients_at_a_steady_rate_notice_no_restart_and_no_crash(tmp_path: Path)
 
 def test_messages_that_come_during_a_drain_are_kept_and_answered_in_order(tmp_path: Path) -> None:
     keys = [f"agent:echo:s{number}" for number in range(SESSIONS)]
-    with fleet(tmp_path / "home", settings=settings("echo", "sends")) as one:
+    with gateway_home(tmp_path / "home", settings=settings("echo", "sends")) as one:
         boot = one.until_ready()["bootId"]
         one.ask("chat.send", sessionKey="agent:sends:main", message="hold", idempotencyKey="hold")
         one.wait_for(lambda: one.world("sent") == ["hold"], "no effect is in flight")
@@ -190,7 +190,7 @@ def test_messages_that_come_during_a_drain_are_kept_and_answered_in_order(tmp_pa
     print(f"{QUEUED} messages queued in {took_s:.1f} s, answered in {answered_s:.1f} s")
 
 
-def post_all(one: Fleet, keys: list[str], posted: dict[str, list[str]]) -> None:
+def post_all(one: GatewayHome, keys: list[str], posted: dict[str, list[str]]) -> None:
     """Each session by one client after another message; while they do, a client reads."""
     share = [range(number, QUEUED, len(keys)) for number in range(len(keys))]
 
@@ -213,7 +213,7 @@ def post_all(one: Fleet, keys: list[str], posted: dict[str, list[str]]) -> None:
             future.result()
 
 
-def check(one: Fleet, posted: dict[str, list[str]]) -> None:
+def check(one: GatewayHome, posted: dict[str, list[str]]) -> None:
     """From the ledger: each message once, at its place, answered once."""
     with opened_ledger(one) as ledger:
         assert_ledger_is_whole(ledger, is_at_rest=True)

@@ -23,7 +23,7 @@ from holdfast.core.transitions import MessageStatus, RestartStatus
 from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import Fleet, fleet, opened_ledger
+from tests.gateway.gateway_home import GatewayHome, gateway_home, opened_ledger
 from tests.gateway.test_stubborn import Asked, say, settings
 from tests.servers import PostgresServer
 
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.slow
 
 # What is said, and to whom.
 SAID = {"first": "behaves", "second": "behaves", "sends": "sends"}
-Trouble = Callable[[Fleet], contextlib.AbstractContextManager[None]]
+Trouble = Callable[[GatewayHome], contextlib.AbstractContextManager[None]]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts, and makes a file unwritable")
 
 
 @contextlib.contextmanager
-def no_file_grows(one: Fleet) -> Iterator[None]:
+def no_file_grows(one: GatewayHome) -> Iterator[None]:
     """The kernel refuses every write of the gateway to a file, as a quota does."""
     pid = one.pid_of_gateway()
     assert pid is not None
@@ -51,7 +51,7 @@ def no_file_grows(one: Fleet) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def full_disk(one: Fleet) -> Iterator[None]:
+def full_disk(one: GatewayHome) -> Iterator[None]:
     """Another program has filled it, to the last byte."""
     waste = one.home / "waste"
     with waste.open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ def full_disk(one: Fleet) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def read_only(one: Fleet) -> Iterator[None]:
+def read_only(one: GatewayHome) -> Iterator[None]:
     """As after an error of the disk: also what is open already cannot be written."""
     places = [str(path) for path in (one.home, *one.home.glob("ledger.db*")) if path.suffix != ".db-shm"]
     subprocess.run(["chattr", "+i", *places], check=True)
@@ -122,7 +122,7 @@ def test_a_server_that_only_lets_us_read_blocks_the_restart(
     administer(owned, f"CREATE ROLE {name} LOGIN", f"ALTER DATABASE {name} OWNER TO {name}")
 
     @contextlib.contextmanager
-    def only_reads(_one: Fleet) -> Iterator[None]:
+    def only_reads(_one: GatewayHome) -> Iterator[None]:
         """At once, also for those who are connected already."""
         rights = "INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast"
         administer(owned, f"REVOKE {rights} FROM {name}")
@@ -144,8 +144,8 @@ def administer(url: str, *statements: str) -> None:
 
 
 @contextlib.contextmanager
-def busy_fleet(home: Path, store: str | None) -> Iterator[Fleet]:
-    with fleet(
+def busy_gateway(home: Path, store: str | None) -> Iterator[GatewayHome]:
+    with gateway_home(
         home, settings=settings(60.0, "behaves", "sends"), store=store, world=home.with_name("world")
     ) as one:
         one.until_ready()
@@ -157,7 +157,7 @@ def busy_fleet(home: Path, store: str | None) -> Iterator[Fleet]:
 
 
 def refuse_before_the_drain(home: Path, trouble: Trouble, *, store: str | None = None) -> None:
-    with busy_fleet(home, store) as one:
+    with busy_gateway(home, store) as one:
         boot = one.ask("gateway.status")["bootId"]
         with trouble(one):
             answer = one.call("gateway.restart", force=True, reason="too early")
@@ -168,7 +168,7 @@ def refuse_before_the_drain(home: Path, trouble: Trouble, *, store: str | None =
 
 
 def refuse_in_the_drain(home: Path, trouble: Trouble, *, store: str | None = None) -> None:
-    with busy_fleet(home, store) as one:
+    with busy_gateway(home, store) as one:
         boot = one.ask("gateway.status")["bootId"]
         with contextlib.ExitStack() as troubled:
             with Asked(one) as asked:
@@ -182,7 +182,7 @@ def refuse_in_the_drain(home: Path, trouble: Trouble, *, store: str | None = Non
         check_the_rest(one, boot, "the test wants it")
 
 
-def assert_it_serves_reads(one: Fleet, boot: str) -> None:
+def assert_it_serves_reads(one: GatewayHome, boot: str) -> None:
     status = one.call("gateway.status")
     assert (status["status"], status["bootId"]) == ("serving", boot)
     assert {session["key"] for session in one.call("sessions.list")["sessions"]} == {
@@ -198,7 +198,7 @@ def assert_it_serves_reads(one: Fleet, boot: str) -> None:
         one.call("chat.send", sessionKey="agent:behaves:late", message="late", idempotencyKey="late")
 
 
-def assert_it_is_said(one: Fleet, status: Any) -> None:
+def assert_it_is_said(one: GatewayHome, status: Any) -> None:
     """A monitor that watches it knows that it cannot work, and why."""
     assert not status["isReady"]
     assert status["ledgerProblem"]
@@ -214,7 +214,7 @@ def assert_it_is_said(one: Fleet, status: Any) -> None:
     assert status["ledgerProblem"].partition(" (")[0] in shown.stdout
 
 
-def check_the_rest(one: Fleet, boot: str, reason: str) -> None:
+def check_the_rest(one: GatewayHome, boot: str, reason: str) -> None:
     """It is mended: the restart goes through, and everything is done once."""
     blocked = one.ask("gateway.restarts")["restarts"]
     assert [(found["reason"], found["status"]) for found in blocked] == [(reason, "blocked")]

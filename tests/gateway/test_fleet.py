@@ -35,8 +35,8 @@ from holdfast.store.rows.conversation import delivery_from_row, message_from_row
 from holdfast.store.rows.work import checkpoint_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
-from tests.gateway.fleet_agents import STEPS, left_for
+from tests.gateway.gateway_home import PATIENCE_S, GatewayHome, gateway_home
+from tests.gateway.noting_agents import STEPS, left_for
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def settings(receiver: WebhookReceiver) -> dict[str, Any]:
             "hooks": {"kind": "webhook", "secretFile": "hooks.secret", "url": receiver.url, "agent": "a0"}
         },
         "agents": {
-            f"a{number}": {"callable": "tests.gateway.fleet_agents:gardener"} for number in range(AGENTS)
+            f"a{number}": {"callable": "tests.gateway.noting_agents:gardener"} for number in range(AGENTS)
         },
         "schedules": {
             f"s{number}": {"cron": "* * * * *", "agent": f"a{number % AGENTS}", "prompt": f"round {number}"}
@@ -106,8 +106,8 @@ class WebhookReceiver:
 class SteadyPoster:
     """Posts at a steady rate, and sends again with the same id what was not acknowledged."""
 
-    def __init__(self, one: Fleet, seed: int) -> None:
-        self._fleet = one
+    def __init__(self, one: GatewayHome, seed: int) -> None:
+        self._gateway = one
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -132,7 +132,7 @@ class SteadyPoster:
                 if number % 2:
                     agent = self._random.randrange(AGENTS)
                     key = f"agent:a{agent}:{self._random.choice(SESSIONS)}"
-                    self._fleet.ask(
+                    self._gateway.ask(
                         "chat.send", sessionKey=key, message=f"m{number}", idempotencyKey=f"id-{number}"
                     )
                 else:
@@ -153,7 +153,7 @@ class SteadyPoster:
                 "Content-Type": "application/json",
                 SIGNATURE_HEADER: sign(SECRET, content, datetime.now(UTC)),  # noqa: TID251 - a real one
             }
-            request = Request(f"{self._fleet.url}/channels/hooks", data=content, headers=headers)
+            request = Request(f"{self._gateway.url}/channels/hooks", data=content, headers=headers)
             try:
                 with urlopen(request, timeout=PATIENCE_S) as answer:
                     assert answer.status == 202
@@ -183,7 +183,7 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
     secret = home / "hooks.secret"
     secret.touch(mode=0o600)
     secret.write_bytes(SECRET)
-    with WebhookReceiver() as receiver, fleet(home, settings=settings(receiver), store=store) as one:
+    with WebhookReceiver() as receiver, gateway_home(home, settings=settings(receiver), store=store) as one:
         boot = one.until_ready()["bootId"]
         ways = [one.restart_by_rpc, one.restart_by_signal, one.restart_by_settings]
         ways += [one.kill_gateway, one.kill_both]
@@ -213,7 +213,7 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
             opened.close()
 
 
-def until_quiet(one: Fleet) -> None:
+def until_quiet(one: GatewayHome) -> None:
     """However much has gathered, as long as it becomes less: more is asked than one agent can answer."""
     left = owed(one)
     while left:
@@ -221,7 +221,7 @@ def until_quiet(one: Fleet) -> None:
         left = owed(one)
 
 
-def owed(one: Fleet) -> int:
+def owed(one: GatewayHome) -> int:
     """How many messages wait, and are being answered."""
     sessions = one.ask("sessions.list", limit=200)["sessions"]
     return sum(session.get("queued", 0) + (session["status"] != "idle") for session in sessions)

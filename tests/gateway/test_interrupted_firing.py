@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.fleet import Fleet, fleet
+from tests.gateway.gateway_home import GatewayHome, gateway_home
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def schedule(after: timedelta) -> dict[str, Any]:
     return {"night": {"cron": cron, "agent": "behaves", "prompt": "water"}}
 
 
-def wait_until_it_fires(one: Fleet) -> None:
+def wait_until_it_fires(one: GatewayHome) -> None:
     """A gateway that came too late has the schedule due in a day: then it is written anew."""
     give_up_at = time.monotonic() + 3 * SOON.total_seconds()
     while one.world("begun") != ["water"] and time.monotonic() < give_up_at:
@@ -37,7 +37,7 @@ def wait_until_it_fires(one: Fleet) -> None:
         one.wait_for(lambda: one.world("begun") == ["water"], "it does not fire", patience_s=120.0)
 
 
-def shown(one: Fleet, *arguments: str, as_json: bool = True) -> Any:
+def shown(one: GatewayHome, *arguments: str, as_json: bool = True) -> Any:
     command = [sys.executable, "-m", "holdfast", *arguments, *(["--json"] if as_json else [])]
     done = subprocess.run(command, env=one.environ, capture_output=True, text=True, check=True)
     return json.loads(done.stdout) if as_json else done.stdout
@@ -47,7 +47,7 @@ def shown(one: Fleet, *arguments: str, as_json: bool = True) -> Any:
 def test_a_firing_that_a_restart_interrupted_is_shown_as_a_retry(tmp_path: Path, is_killed: bool) -> None:
     agents = {"behaves": {"callable": "tests.gateway.hostile_agents:behaves"}}
     settings = {"agents": agents, "schedules": schedule(SOON)}
-    with fleet(tmp_path / "home", settings=settings) as one:
+    with gateway_home(tmp_path / "home", settings=settings) as one:
         boot = one.until_ready()["bootId"]
         wait_until_it_fires(one)
         if is_killed:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import Fleet, fleet, opened_ledger
+from tests.gateway.gateway_home import GatewayHome, gateway_home, opened_ledger
 from tests.gateway.test_disk_full import full_disk, needs_root, small_disk
 
 pytestmark = [pytest.mark.slow, needs_root]
@@ -37,16 +37,16 @@ SETTINGS: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def posting(home: Path, agent: str) -> Iterator[Fleet]:
+def posting(home: Path, agent: str) -> Iterator[GatewayHome]:
     """An effect is in flight, and ends when the door opens."""
-    with small_disk(home), fleet(home, settings=SETTINGS, world=home.with_name("world")) as one:
+    with small_disk(home), gateway_home(home, settings=SETTINGS, world=home.with_name("world")) as one:
         one.until_ready()
         one.ask("chat.send", sessionKey=agent, message="hello", idempotencyKey="1")
         one.wait_for(lambda: one.world("posted") == ["hello"], "nothing was posted")
         yield one
 
 
-def land(one: Fleet, agent: str) -> None:
+def land(one: GatewayHome, agent: str) -> None:
     """It happens while the ledger cannot be written."""
     one.wait_for(lambda: not one.call("gateway.status")["isReady"], "it says that it is ready")
     one.open_door("post")
@@ -89,6 +89,6 @@ def test_a_gateway_that_is_killed_while_it_keeps_an_outcome_leaves_it_to_a_perso
         assert one.stop() == 0
 
 
-def answers(one: Fleet, agent: str) -> list[str]:
+def answers(one: GatewayHome, agent: str) -> list[str]:
     told = one.ask("chat.history", sessionKey=agent, after=0)["messages"]
     return [message["text"] for message in told if message["role"] == "agent"]

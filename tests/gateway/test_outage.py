@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.store.postgres import PostgresStore
-from tests.gateway.fleet import Fleet, fleet
+from tests.gateway.gateway_home import GatewayHome, gateway_home
 from tests.gateway.proxy import proxy
 from tests.gateway.test_two_gateways import check, ledger_of_both, merged, post_gated, until
 from tests.servers import PostgresServer
@@ -37,7 +37,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def ready(one: Fleet) -> tuple[int, Any]:
+def ready(one: GatewayHome) -> tuple[int, Any]:
     try:
         with urllib.request.urlopen(f"{one.url}/readyz", timeout=60) as answer:
             return answer.status, json.load(answer)
@@ -46,12 +46,12 @@ def ready(one: Fleet) -> tuple[int, Any]:
             return error.code, json.load(error)
 
 
-def status_of(one: Fleet) -> subprocess.CompletedProcess[str]:
+def status_of(one: GatewayHome) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast", "status"]
     return subprocess.run(command, env=one.environ, capture_output=True, text=True, timeout=120)
 
 
-def lines_since(one: Fleet, before: str) -> list[str]:
+def lines_since(one: GatewayHome, before: str) -> list[str]:
     return one.log()[len(before) :].splitlines()
 
 
@@ -62,7 +62,7 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
     url = postgres_server.create_database()
     with (
         proxy(postgres_server) as way,
-        fleet(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
+        gateway_home(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
     ):
         boot = one.until_ready()["bootId"]
         assert ready(one)[0] == 200
@@ -99,7 +99,7 @@ def test_a_gateway_that_starts_without_its_server_says_so_less_and_less_often_an
     with (
         proxy(postgres_server) as way,
         ledger_of_both(url) as found,
-        fleet(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
+        gateway_home(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
     ):
         found.prepare()
         boot = one.until_ready()["bootId"]

@@ -14,7 +14,7 @@ from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.doors.waiting_page import assert_gone, assert_shown, produces, row_of
-from tests.gateway.fleet import Cli, Fleet, fleet, opened_ledger
+from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home, opened_ledger
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def settings() -> dict[str, Any]:
 def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path, killers: int) -> None:
     texts = [f"kill-{number}" for number in range(killers)]
     texts += [f"innocent-{number}" for number in range(RUNS - killers)]
-    with fleet(tmp_path / "home", settings=settings()) as one:
+    with gateway_home(tmp_path / "home", settings=settings()) as one:
         one.until_ready()
         say_all(one, texts)
         one.open_door("kill")
@@ -60,7 +60,7 @@ def test_a_loop_that_no_run_is_found_to_blame_for_is_broken_until_a_person_has_l
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     row = row_of(request)
-    with fleet(tmp_path / "home", settings=settings()) as one:
+    with gateway_home(tmp_path / "home", settings=settings()) as one:
         one.until_ready()
         one.open_door("mended")
         say(one, "creeps", "creeps")
@@ -87,18 +87,18 @@ def test_a_loop_that_no_run_is_found_to_blame_for_is_broken_until_a_person_has_l
         assert_ledger_is_whole(ledger, is_at_rest=True)
 
 
-def say_all(one: Fleet, texts: list[str]) -> None:
+def say_all(one: GatewayHome, texts: list[str]) -> None:
     """All of them have begun when this returns, and none has made any progress."""
     for text in texts:
         say(one, "kills", text)
     one.wait_for(lambda: set(one.world("begun")) == set(texts), "not all of them have begun")
 
 
-def say(one: Fleet, agent: str, text: str) -> None:
+def say(one: GatewayHome, agent: str, text: str) -> None:
     one.ask("chat.send", sessionKey=f"agent:{agent}:{text}", message=text, idempotencyKey=text)
 
 
-def check(one: Fleet, texts: list[str], killers: int) -> None:
+def check(one: GatewayHome, texts: list[str], killers: int) -> None:
     assert Counter(one.world("planted")) == dict.fromkeys(texts[killers:], 1)
     with opened_ledger(one) as ledger:
         contents = assert_ledger_is_whole(ledger, is_at_rest=True)

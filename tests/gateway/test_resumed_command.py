@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.checkpoint import ResumeReason, decode_seed
 from holdfast.runtimes.command import CommandInput
-from tests.gateway.fleet import Fleet, fleet
+from tests.gateway.gateway_home import GatewayHome, gateway_home
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ print("done")
 @pytest.mark.parametrize("stdin", ["text", "json"])
 def test_a_command_that_was_killed_is_told_so_when_it_is_begun_again(tmp_path: Path, stdin: str) -> None:
     agent = {"command": [sys.executable, "-c", COMMAND], "stdin": stdin}
-    with fleet(tmp_path / "home", settings={"agents": {"coder": agent}}) as one:
+    with gateway_home(tmp_path / "home", settings={"agents": {"coder": agent}}) as one:
         one.until_ready()
         one.ask("chat.send", sessionKey="coder", message=ASKED, idempotencyKey="1")
         one.wait_for(lambda: reviews(one), "no run asks for a review")
@@ -61,11 +61,11 @@ def test_a_command_that_was_killed_is_told_so_when_it_is_begun_again(tmp_path: P
     assert seed.previous_run_id.startswith("run_")
 
 
-def reviews(one: Fleet) -> list[Any]:
+def reviews(one: GatewayHome) -> list[Any]:
     found: list[Any] = one.ask("reviews.list")["reviews"]
     return found
 
 
-def answers(one: Fleet) -> list[str]:
+def answers(one: GatewayHome) -> list[str]:
     told = one.ask("chat.history", sessionKey="coder", after=0)["messages"]
     return [message["text"] for message in told if message["role"] == "agent"]

@@ -12,16 +12,16 @@ from holdfast import app
 from holdfast.core.clock import SystemClock
 from holdfast.core.events import EventKind
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, opened_ledger
-from tests.gateway.fleet_agents import STEPS
+from tests.gateway.gateway_home import PATIENCE_S, GatewayHome, gateway_home, opened_ledger
+from tests.gateway.noting_agents import STEPS
 from tests.servers import PostgresServer, move_clock
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = {"agents": {"gardener": {"callable": "tests.gateway.fleet_agents:gardener"}}}
+SETTINGS = {"agents": {"gardener": {"callable": "tests.gateway.noting_agents:gardener"}}}
 
 
-def skew_in_metrics(one: Fleet) -> float:
+def skew_in_metrics(one: GatewayHome) -> float:
     token = (one.home / "token").read_text().strip()
     asked = Request(f"{one.url}/metrics", headers={"Authorization": f"Bearer {token}"})
     with urlopen(asked, timeout=PATIENCE_S) as answer:
@@ -38,7 +38,7 @@ def test_a_gateway_with_another_clock_does_everything_once_and_says_so(
     app.open_store(url, clock=SystemClock()).close()
     move_clock(url, seconds=seconds)
 
-    with fleet(tmp_path / "home", settings=SETTINGS, store=url) as one:
+    with gateway_home(tmp_path / "home", settings=SETTINGS, store=url) as one:
         boot = one.until_ready()["bootId"]
         for number in range(3):
             one.ask(

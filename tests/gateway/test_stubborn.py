@@ -15,7 +15,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.transitions import CheckpointStatus, RestartStatus, RunStatus
 from holdfast.store import Store
 from tests.crash.invariants import Contents, assert_ledger_is_whole
-from tests.gateway.fleet import Fleet, fleet, opened_ledger
+from tests.gateway.gateway_home import GatewayHome, gateway_home, opened_ledger
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def test_the_same_on_a_server(tmp_path: Path, postgres_server: PostgresServer) -
 
 def drain_with_hostile_agents(home: Path, store: str | None) -> None:
     agents = [*STUBBORN, "behaves", "sends"]
-    with fleet(home, settings=settings(5.0, *agents), store=store) as one:
+    with gateway_home(home, settings=settings(5.0, *agents), store=store) as one:
         boot = one.until_ready()["bootId"]
         texts = [say(one, name, name) for name in (*STUBBORN, "sends")]
         texts += [say(one, "behaves", f"behaves-{number}") for number in range(GOOD)]
@@ -74,11 +74,11 @@ def drain_with_hostile_agents(home: Path, store: str | None) -> None:
 class Asked:
     """A caller asks for a restart and waits for the answer, while the test goes on."""
 
-    def __init__(self, one: Fleet) -> None:
+    def __init__(self, one: GatewayHome) -> None:
         self.answer: dict[str, Any] | None = None
         self._thread = threading.Thread(target=self._ask, args=(one,))
 
-    def _ask(self, one: Fleet) -> None:
+    def _ask(self, one: GatewayHome) -> None:
         self.answer = one.call("gateway.restart", force=True, reason="the test wants it")
 
     def __enter__(self) -> Asked:
@@ -89,12 +89,12 @@ class Asked:
         self._thread.join()
 
 
-def say(one: Fleet, agent: str, text: str) -> str:
+def say(one: GatewayHome, agent: str, text: str) -> str:
     one.ask("chat.send", sessionKey=f"agent:{agent}:{text}", message=text, idempotencyKey=text)
     return text
 
 
-def is_paused_but_busy(one: Fleet) -> bool:
+def is_paused_but_busy(one: GatewayHome) -> bool:
     """Those that stop at their next step need not wait for the others; and reads are answered."""
     return len(one.ask("checkpoints.list")["checkpoints"]) == GOOD
 
@@ -128,7 +128,7 @@ def assert_nothing_was_written_while_unwinding(contents: Contents) -> None:
 
 def test_a_program_that_keeps_the_loop_from_going_on_is_ended_by_force_and_resumed(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with fleet(home, settings=settings(4.0, "blocks", "behaves")) as one:
+    with gateway_home(home, settings=settings(4.0, "blocks", "behaves")) as one:
         one.until_ready()
         texts = [say(one, "blocks", "blocks"), say(one, "behaves", "behaves")]
         one.wait_for(lambda: set(one.world("begun")) == set(texts), "not both of them have begun")

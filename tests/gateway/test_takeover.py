@@ -22,7 +22,7 @@ from holdfast.store.rows.journal import step_from_row
 from holdfast.store.verify import scan
 from tests.channels.receiver import Receiver
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, kill
+from tests.gateway.gateway_home import PATIENCE_S, GatewayHome, gateway_home, kill
 from tests.gateway.test_two_gateways import LedgerOfBoth, ledger_of_both, until
 from tests.gateway.two_gateway_agents import BEDS, WAITS
 from tests.servers import PostgresServer
@@ -66,10 +66,10 @@ def opened(home: Path, receiver: Receiver, store: str) -> Any:
     secret = home / "hooks.secret"
     secret.touch(mode=0o600)
     secret.write_bytes(SECRET)
-    return fleet(home, settings=settings(receiver), store=store, lease=LEASE)
+    return gateway_home(home, settings=settings(receiver), store=store, lease=LEASE)
 
 
-def post(one: Fleet, peer: str) -> None:
+def post(one: GatewayHome, peer: str) -> None:
     said = {"messageId": peer, "text": f"{WAITS}-{peer}", "peer": peer, "accountId": ACCOUNT}
     content = json.dumps(said).encode()
     headers = {
@@ -80,7 +80,7 @@ def post(one: Fleet, peer: str) -> None:
         pass
 
 
-def kill_for_good(one: Fleet) -> None:
+def kill_for_good(one: GatewayHome) -> None:
     """The supervisor must not start it again, and must not die first: it would drain."""
     assert one.supervisor is not None
     pid = one.pid_of_gateway()

@@ -35,7 +35,7 @@ from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_fro
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.tables import execute, query
-from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
+from tests.gateway.gateway_home import PATIENCE_S, GatewayHome, gateway_home
 from tests.gateway.proxy import Proxy, proxy
 from tests.gateway.two_gateway_agents import BEDS, WAITS
 from tests.servers import PostgresServer
@@ -70,7 +70,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- one home
 
 
-def refused(one: Fleet, *arguments: str, environ: dict[str, str] | None = None, fds: Any = ()) -> Any:
+def refused(one: GatewayHome, *arguments: str, environ: dict[str, str] | None = None, fds: Any = ()) -> Any:
     """What a second program in the same home says, and its status."""
     return subprocess.run(
         [sys.executable, "-m", "holdfast", *arguments],
@@ -89,7 +89,7 @@ def test_a_second_gateway_in_a_home_is_refused_with_the_pid_of_the_first(
     tmp_path: Path, gate: Path, more: tuple[str, ...]
 ) -> None:
     gate.touch()
-    with fleet(tmp_path / "home", settings=settings()) as one:
+    with gateway_home(tmp_path / "home", settings=settings()) as one:
         boot = one.until_ready()["bootId"]
         assert one.supervisor is not None
 
@@ -109,7 +109,7 @@ def test_after_a_first_without_a_supervisor_a_second_is_refused_with_its_pid(
     tmp_path: Path, gate: Path
 ) -> None:
     gate.touch()
-    one = Fleet(tmp_path / "home", settings=settings())
+    one = GatewayHome(tmp_path / "home", settings=settings())
     with alone(one) as first:
         one.until_ready()
 
@@ -120,13 +120,13 @@ def test_after_a_first_without_a_supervisor_a_second_is_refused_with_its_pid(
         first.send_signal(signal.SIGTERM)
         assert first.wait(PATIENCE_S) == 0
         # A free home takes the gateway that comes next.
-        with fleet(one.home, settings=settings()) as next_one:
+        with gateway_home(one.home, settings=settings()) as next_one:
             next_one.until_ready()
             assert next_one.stop() == 0
 
 
 @contextlib.contextmanager
-def alone(one: Fleet) -> Iterator[subprocess.Popen[bytes]]:
+def alone(one: GatewayHome) -> Iterator[subprocess.Popen[bytes]]:
     with (one.home / "up.log").open("ab") as log:
         first = subprocess.Popen(
             [sys.executable, "-m", "holdfast", "up", "--json", "--port", "0", "--no-supervisor"],
@@ -149,7 +149,7 @@ def test_a_second_child_is_refused_by_the_lock_of_the_home_with_the_pid_of_the_f
 ) -> None:
     """As if a supervisor had lost sight of its gateway and started another."""
     gate.touch()
-    with fleet(tmp_path / "home", settings=settings()) as one, contextlib.ExitStack() as undo:
+    with gateway_home(tmp_path / "home", settings=settings()) as one, contextlib.ExitStack() as undo:
         boot = one.until_ready()["bootId"]
         unix = undo.enter_context(socket.socket(socket.AF_UNIX))
         unix.bind(str(tmp_path / "other.sock"))
@@ -176,8 +176,8 @@ def test_a_second_child_is_refused_by_the_lock_of_the_home_with_the_pid_of_the_f
 class Poster:
     """Posts at a steady rate through one gateway, and sends again what was not acknowledged."""
 
-    def __init__(self, one: Fleet, name: str) -> None:
-        self._fleet = one
+    def __init__(self, one: GatewayHome, name: str) -> None:
+        self._gateway = one
         self._name = name
         self._random = random.Random(name)
         self._stop = threading.Event()
@@ -201,7 +201,7 @@ class Poster:
             while not self._stop.wait(0.03):
                 key = f"agent:s{self._random.randrange(AGENTS)}:{self._random.choice(SESSIONS)}"
                 text = f"{self._name}{self.count}"
-                insist(self._fleet, key, text)
+                insist(self._gateway, key, text)
                 self.posted[key].append(text)
                 self.count += 1
         except BaseException as error:  # noqa: BLE001 - raised where the test looks
@@ -210,16 +210,18 @@ class Poster:
     def until_more(self, number: int) -> None:
         wanted = self.count + number
         until(
-            lambda: self.count >= wanted or self.problem is not None, "no client is acknowledged", self._fleet
+            lambda: self.count >= wanted or self.problem is not None,
+            "no client is acknowledged",
+            self._gateway,
         )
 
 
-def insist(one: Fleet, key: str, text: str) -> None:
+def insist(one: GatewayHome, key: str, text: str) -> None:
     """Until it is acknowledged, through whatever happens to the gateway and to its database."""
     until(lambda: is_sent(one, key, text), f"{text} is not acknowledged", one)
 
 
-def is_sent(one: Fleet, key: str, text: str) -> bool:
+def is_sent(one: GatewayHome, key: str, text: str) -> bool:
     try:
         one.call("chat.send", sessionKey=key, message=text, idempotencyKey=text)
     except OSError:
@@ -231,10 +233,10 @@ def is_sent(one: Fleet, key: str, text: str) -> bool:
     return True
 
 
-def until(is_so: Callable[[], bool], what: str, *fleets: Fleet) -> None:
+def until(is_so: Callable[[], bool], what: str, *gateways: GatewayHome) -> None:
     give_up_at = time.monotonic() + 3 * PATIENCE_S
     while not is_so():
-        logs = "\n".join(f"--- {one.home.name}\n{one.log()[-6000:]}" for one in fleets)
+        logs = "\n".join(f"--- {one.home.name}\n{one.log()[-6000:]}" for one in gateways)
         assert time.monotonic() < give_up_at, f"{what}:\n{logs}"
         time.sleep(0.05)
 
@@ -355,7 +357,7 @@ def merged(*posters: Poster, more: dict[str, list[str]]) -> dict[str, list[list[
     return found
 
 
-def post_gated(one: Fleet, found: LedgerOfBoth, *agents: str) -> dict[str, list[str]]:
+def post_gated(one: GatewayHome, found: LedgerOfBoth, *agents: str) -> dict[str, list[str]]:
     """Messages whose runs stand at the gate, and have done something before."""
     names = agents or [f"s{number}" for number in range(AGENTS)]
     posted = {
@@ -378,11 +380,11 @@ def test_two_homes_may_share_one_file_and_each_goes_on_with_what_the_other_left(
     url = f"sqlite:///{tmp_path / 'shared' / 'ledger.db'}"
     with ledger_of_both(url) as found:
         found.prepare()
-        with fleet(tmp_path / "a", settings=settings(), store=url) as a:
+        with gateway_home(tmp_path / "a", settings=settings(), store=url) as a:
             a.until_ready()
             more = post_gated(a, found)
             with (
-                fleet(tmp_path / "b", settings=settings(), store=url) as b,
+                gateway_home(tmp_path / "b", settings=settings(), store=url) as b,
                 Poster(a, "a") as to_a,
                 Poster(b, "b") as to_b,
             ):
@@ -413,8 +415,8 @@ def test_two_homes_may_share_one_file_and_each_goes_on_with_what_the_other_left(
 class Trouble:
     """Something that comes between one gateway and the server, and goes away again."""
 
-    def __init__(self, one: Fleet, way: Proxy) -> None:
-        self._fleet = one
+    def __init__(self, one: GatewayHome, way: Proxy) -> None:
+        self._gateway = one
         self._way = way
 
     def cut(self) -> Callable[[], None]:
@@ -428,8 +430,8 @@ class Trouble:
 
     def freeze(self) -> Callable[[], None]:
         """As a machine that sleeps: the supervisor, too."""
-        assert self._fleet.supervisor is not None
-        pids = [self._fleet.supervisor.pid, self._fleet.pid_of_gateway()]
+        assert self._gateway.supervisor is not None
+        pids = [self._gateway.supervisor.pid, self._gateway.pid_of_gateway()]
         for pid in pids:
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
@@ -449,10 +451,10 @@ def test_one_of_two_on_a_server_is_out_for_a_while_and_everything_is_done_once(
     url = postgres_server.create_database()
     with ledger_of_both(url) as found, proxy(postgres_server) as way:
         found.prepare()
-        with fleet(tmp_path / "a", settings=settings(), store=way.url(url), lease=LEASE) as a:
+        with gateway_home(tmp_path / "a", settings=settings(), store=way.url(url), lease=LEASE) as a:
             a.until_ready()
             more = post_gated(a, found)
-            with fleet(tmp_path / "b", settings=settings(), store=url, lease=LEASE) as b:
+            with gateway_home(tmp_path / "b", settings=settings(), store=url, lease=LEASE) as b:
                 boot = b.until_ready()["bootId"]
                 with Poster(a, "a") as to_a, Poster(b, "b") as to_b:
                     to_a.until_more(MANY)

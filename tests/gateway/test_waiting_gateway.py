@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.waiting_page import Row, assert_gone, assert_shown, produces, row_of
-from tests.gateway.fleet import Cli, Fleet, fleet
+from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home
 from tests.gateway.test_disk_full import no_file_grows
 from tests.gateway.test_stubborn import Asked
 
@@ -22,7 +22,7 @@ def row(request: pytest.FixtureRequest) -> Row:
     return row_of(request)
 
 
-def until_answered(one: Fleet, session: str, answer: str) -> None:
+def until_answered(one: GatewayHome, session: str, answer: str) -> None:
     def is_said() -> bool:
         shown = Cli(one)("sessions", "show", session, "--json")
         return any(said["text"] == answer for said in shown.json["messages"] if said["role"] == "agent")
@@ -32,12 +32,12 @@ def until_answered(one: Fleet, session: str, answer: str) -> None:
 
 @produces("gateway not running")
 def test_no_gateway(tmp_path: Path, row: Row) -> None:
-    one = Fleet(tmp_path / "home", settings={"agents": {"echo": ECHO}})
+    one = GatewayHome(tmp_path / "home", settings={"agents": {"echo": ECHO}})
     run = Cli(one)
     assert_shown(run, row)
     assert row.command("up") == ["up"]
 
-    with fleet(tmp_path / "home", settings=one.settings) as one:  # which runs `holdfast up`
+    with gateway_home(tmp_path / "home", settings=one.settings) as one:  # which runs `holdfast up`
         one.until_ready()
         assert_gone(run, row)
         assert one.stop() == 0
@@ -45,7 +45,7 @@ def test_no_gateway(tmp_path: Path, row: Row) -> None:
 
 @produces("messages wait for AGENT")
 def test_messages_for_an_agent_that_the_settings_do_not_have(tmp_path: Path, row: Row) -> None:
-    with fleet(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
+    with gateway_home(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
         run, session = Cli(one), "agent:echo:main"
         one.until_ready()
         assert one.stop() == 0
@@ -68,7 +68,7 @@ def test_messages_for_an_agent_that_the_settings_do_not_have(tmp_path: Path, row
 
 @produces("sessions … 1 waiting for a person")
 def test_an_agent_that_asks(tmp_path: Path, row: Row) -> None:
-    with fleet(tmp_path / "home", settings={"agents": {"asker": ASKER}}) as one:
+    with gateway_home(tmp_path / "home", settings={"agents": {"asker": ASKER}}) as one:
         run, session = Cli(one), "agent:asker:main"
         one.until_ready()
         assert run("sessions", "send", session, "paint it").status == 0
@@ -84,7 +84,7 @@ def test_an_agent_that_asks(tmp_path: Path, row: Row) -> None:
 
 @produces("settings …")
 def test_settings_that_are_refused(tmp_path: Path, row: Row) -> None:
-    with fleet(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
+    with gateway_home(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
         run = Cli(one)
         boot = one.until_ready()["bootId"]
         one.settings["agents"]["late"] = {"callable": "late_agent:answer"}
@@ -104,7 +104,7 @@ def test_settings_that_are_refused(tmp_path: Path, row: Row) -> None:
 
 @produces("not restarted")
 def test_a_restart_that_was_refused(tmp_path: Path, row: Row) -> None:
-    with fleet(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
+    with gateway_home(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
         run = Cli(one)
         boot = one.until_ready()["bootId"]
         with no_file_grows(one):
@@ -125,7 +125,7 @@ def test_a_restart_that_was_refused(tmp_path: Path, row: Row) -> None:
 def test_a_gateway_that_drains(tmp_path: Path, row: Row) -> None:
     agents = {"sends": {"callable": "tests.gateway.hostile_agents:sends"}, "echo": ECHO}
     settings = {"agents": agents, "gateway": {"restart": {"drainTimeoutS": 600}}}
-    with fleet(tmp_path / "home", settings=settings) as one:
+    with gateway_home(tmp_path / "home", settings=settings) as one:
         run = Cli(one)
         boot = one.until_ready()["bootId"]
         one.ask("chat.send", sessionKey="agent:sends:main", message="hold", idempotencyKey="hold")

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from websockets.sync.client import connect
 
-from tests.gateway.fleet import Fleet, fleet
+from tests.gateway.gateway_home import GatewayHome, gateway_home
 from tests.security.hostile_inputs import Target
 from tests.security.raw_http import SECRET
 
@@ -36,12 +36,12 @@ SETTINGS: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def attacked(home: Path) -> Iterator[tuple[Fleet, Target]]:
+def attacked(home: Path) -> Iterator[tuple[GatewayHome, Target]]:
     home.mkdir(mode=0o700)
     for name, content in (("hook.secret", SECRET), ("fuzzer.token", FUZZER.encode())):
         (home / name).touch(mode=0o600)
         (home / name).write_bytes(content)
-    with fleet(home, settings=SETTINGS) as one:
+    with gateway_home(home, settings=SETTINGS) as one:
         one.until_ready()
         yield one, Target(int(one.url.rpartition(":")[2]), FUZZER, SECRET)
 
@@ -62,7 +62,7 @@ def _memory(pid: int, what: str) -> int:
 class Operator:
     """Calls all the while, over a connection that it keeps, over new ones, and over a WebSocket."""
 
-    def __init__(self, one: Fleet) -> None:
+    def __init__(self, one: GatewayHome) -> None:
         self._url = one.url
         self._token = (one.home / "token").read_text().strip()
         self._is_over = threading.Event()

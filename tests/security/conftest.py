@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.stand_in import House, a_house
+from tests.api.stand_in import ServedDoors, served_doors
 from tests.conftest import quick_directory
 from tests.engine.coroutine_tests import run_coroutine_test
 
@@ -25,6 +25,6 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def house(home: Path) -> Iterator[House]:
-    with a_house(home) as house:
+def house(home: Path) -> Iterator[ServedDoors]:
+    with served_doors(home) as house:
         yield house

@@ -17,7 +17,7 @@ from holdfast.api import anonymous_limits, connection_limits, protocols, server,
 from holdfast.api.anonymous_limits import BodyBudget, RefusalLog, WaitingRoom
 from holdfast.api.rpc import RpcError
 from holdfast.config.sections import GatewaySettings
-from tests.api.stand_in import TOKEN, Client, House, a_house
+from tests.api.stand_in import TOKEN, Client, ServedDoors, served_doors
 from tests.security.raw_http import ask, connected, head, said, signature_line, status_of
 from tests.security.webhook_server import webhook_house
 
@@ -70,7 +70,9 @@ BEFORE: dict[str, tuple[Callable[[Client], Any], int, str]] = {
 
 
 @pytest.mark.parametrize("what", BEFORE)
-def test_before_connect_a_websocket_takes_one_whole_frame_and_nothing_else(house: House, what: str) -> None:
+def test_before_connect_a_websocket_takes_one_whole_frame_and_nothing_else(
+    house: ServedDoors, what: str
+) -> None:
     send, code, why = BEFORE[what]
     with house.websocket() as client:
         client.challenge()
@@ -83,7 +85,7 @@ def test_before_connect_a_websocket_takes_one_whole_frame_and_nothing_else(house
     assert house.post("health").status_code == 200
 
 
-def test_after_connect_pings_fragments_and_long_frames_are_taken(house: House) -> None:
+def test_after_connect_pings_fragments_and_long_frames_are_taken(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.connect()
         client.way.send(iter(['{"type":"req","id":"1",', '"method":"health"}']))
@@ -99,13 +101,13 @@ def test_a_websocket_without_connect_ends_whatever_the_application_does(
 ) -> None:
     monkeypatch.setattr(websocket, "HANDSHAKE_S", HOUR_S)
     monkeypatch.setattr(protocols, "BEFORE_CONNECT_S", 0.1)
-    with a_house(home) as house, house.websocket() as client:
+    with served_doors(home) as house, house.websocket() as client:
         client.challenge()
 
         assert end_of(client) == (0, "")
 
 
-def test_requests_sent_at_once_behind_connect_are_answered(house: House) -> None:
+def test_requests_sent_at_once_behind_connect_are_answered(house: ServedDoors) -> None:
     with house.websocket() as client:
         client.challenge()
         params = {"minProtocol": 4, "maxProtocol": 4, "auth": {"token": TOKEN}}
@@ -120,7 +122,7 @@ def test_websockets_that_wait_for_connect_make_room_for_one_that_connects(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(anonymous_limits, "MAX_WAITING", 3)
-    with a_house(home) as house, house.websocket() as first, house.websocket() as second:
+    with served_doors(home) as house, house.websocket() as first, house.websocket() as second:
         first.challenge()
         with house.websocket(), house.websocket() as operator:
             assert operator.connect()["ok"]
@@ -157,7 +159,7 @@ ASKS_FIRST = "Expect: 100-continue"
 
 
 @pytest.fixture
-def hooked(home: Path) -> Iterator[House]:
+def hooked(home: Path) -> Iterator[ServedDoors]:
     with webhook_house(home) as house:
         yield house
 
@@ -175,7 +177,7 @@ def hooked(home: Path) -> Iterator[House]:
     ids=["channel", "path", "unsigned", "form", "time", "old"],
 )
 def test_a_webhook_is_refused_before_its_body_is_asked_for(
-    hooked: House, path: str, line: str, status: int
+    hooked: ServedDoors, path: str, line: str, status: int
 ) -> None:
     with connected(hooked.port) as way:
         way.sendall(head(path, LENGTH, line, ASKS_FIRST, token=None))
@@ -183,7 +185,7 @@ def test_a_webhook_is_refused_before_its_body_is_asked_for(
         assert status_of(way) == status  # and not 100: go on
 
 
-def test_a_webhook_with_a_fresh_signature_is_asked_for_its_body(hooked: House) -> None:
+def test_a_webhook_with_a_fresh_signature_is_asked_for_its_body(hooked: ServedDoors) -> None:
     with connected(hooked.port) as way:
         way.sendall(head("/channels/hook", LENGTH, signature_line(BODY), ASKS_FIRST, token=None))
         goes_on = status_of(way)
@@ -193,7 +195,7 @@ def test_a_webhook_with_a_fresh_signature_is_asked_for_its_body(hooked: House) -
         assert b"HTTP/1.1 202" in said(way)
 
 
-def test_a_wrong_token_is_refused_before_a_body_is_asked_for(house: House) -> None:
+def test_a_wrong_token_is_refused_before_a_body_is_asked_for(house: ServedDoors) -> None:
     with connected(house.port) as way:
         way.sendall(head("/rpc/health", LENGTH, ASKS_FIRST, token="wrong" * 9))
 
@@ -246,7 +248,7 @@ def test_a_stranger_that_asks_too_often_is_answered_later_and_an_operator_at_onc
 ) -> None:
     monkeypatch.setattr(server, "HOLD_S", HOUR_S)
     asks = head("/rpc/health", "Content-Length: 2", token=None) + b"{}"
-    with a_house(home, settings=GatewaySettings(rate_limit_per_s=1.0)) as house:
+    with served_doors(home, settings=GatewaySettings(rate_limit_per_s=1.0)) as house:
         at_once = [ask(house.port, asks)[9:12] for _ in range(4)]
         with connected(house.port) as held:
             held.sendall(asks)
@@ -259,7 +261,7 @@ def test_a_stranger_that_asks_too_often_is_answered_later_and_an_operator_at_onc
 
 
 def test_a_flood_without_a_token_costs_an_operator_at_the_same_address_nothing(home: Path) -> None:
-    with a_house(home, settings=GatewaySettings(rate_limit_per_s=1.0)) as house:
+    with served_doors(home, settings=GatewaySettings(rate_limit_per_s=1.0)) as house:
         flood = [house.post("health", token=None).status_code for _ in range(20)]
         guesses = [house.post("health", token=f"guess-{number}").status_code for number in range(20)]
 
@@ -273,14 +275,14 @@ def test_a_flood_without_a_token_costs_an_operator_at_the_same_address_nothing(h
 def test_each_token_has_a_rate_of_its_own(home: Path) -> None:
     from tests.api.stand_in import READ_TOKEN
 
-    with a_house(home, settings=GatewaySettings(rate_limit_per_s=0.75)) as house:
+    with served_doors(home, settings=GatewaySettings(rate_limit_per_s=0.75)) as house:
         busy = [house.post("health", token=READ_TOKEN).status_code for _ in range(5)]
 
         assert busy[-1] == 429
         assert house.post("health").status_code == 200
 
 
-def test_all_of_loopback_has_the_guesses_of_one_address(house: House) -> None:
+def test_all_of_loopback_has_the_guesses_of_one_address(house: ServedDoors) -> None:
     guess = head("/rpc/health", "Content-Length: 2", token="wrong" * 9) + b"{}"
 
     answers = [ask(house.port, guess, f"127.0.3.{number}")[9:12] for number in range(1, 21)]
@@ -289,11 +291,11 @@ def test_all_of_loopback_has_the_guesses_of_one_address(house: House) -> None:
     assert answers[-1] == b"429"
 
 
-def guess_as(house: House, client: str) -> int:
+def guess_as(house: ServedDoors, client: str) -> int:
     return house.post("health", token="wrong" * 9, x_forwarded_for=client).status_code
 
 
-def test_a_header_that_names_another_address_gives_no_more_guesses(house: House) -> None:
+def test_a_header_that_names_another_address_gives_no_more_guesses(house: ServedDoors) -> None:
     answers = [guess_as(house, f"198.51.100.{number}") for number in range(20)]
 
     assert answers[-1] == 429
@@ -301,7 +303,7 @@ def test_a_header_that_names_another_address_gives_no_more_guesses(house: House)
 
 def test_behind_a_trusted_proxy_each_client_has_guesses_of_its_own(home: Path) -> None:
     settings = GatewaySettings(rate_limit_per_s=100_000.0, trusted_proxies=["127.0.0.0/8"])
-    with a_house(home, settings=settings) as house:
+    with served_doors(home, settings=settings) as house:
         several = [guess_as(house, f"198.51.100.{number}") for number in range(20)]
         # The client's own hop, whatever it wrote to the left of it.
         one = [guess_as(house, f"192.0.2.{number}, 203.0.113.9") for number in range(20)]
@@ -310,7 +312,7 @@ def test_behind_a_trusted_proxy_each_client_has_guesses_of_its_own(home: Path) -
     assert one[-1] == 429
 
 
-def test_the_trusted_proxies_of_changed_settings_count_at_once(house: House) -> None:
+def test_the_trusted_proxies_of_changed_settings_count_at_once(house: ServedDoors) -> None:
     while guess_as(house, "198.51.100.1") != 429:
         pass
     settings = GatewaySettings(rate_limit_per_s=100_000.0, trusted_proxies=["127.0.0.1"])
@@ -323,7 +325,7 @@ def test_doors_close_while_a_refusal_is_held_back(home: Path, monkeypatch: pytes
     for module in (protocols, server):
         monkeypatch.setattr(module, "HOLD_S", HOUR_S)
     settings = GatewaySettings(rate_limit_per_s=1.0)
-    with a_house(home, settings=settings) as house, contextlib.ExitStack() as held:
+    with served_doors(home, settings=settings) as house, contextlib.ExitStack() as held:
         ways = [held.enter_context(connected(house.port)) for _ in range(8)]
         for way in ways[:2]:
             way.sendall(head("/rpc/health", "Content-Length: 2", "Transfer-Encoding: chunked"))
@@ -340,7 +342,7 @@ def test_doors_close_while_a_refusal_is_held_back(home: Path, monkeypatch: pytes
 
 def test_strangers_leave_places_for_operators(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 8)
-    with a_house(home) as house, house.websocket() as client, httpx.Client(trust_env=False) as kept:
+    with served_doors(home) as house, house.websocket() as client, httpx.Client(trust_env=False) as kept:
         client.connect()
         headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
 
@@ -389,7 +391,7 @@ def test_a_flood_of_refused_peers_is_one_line(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(anonymous_limits, "LOG_EVERY_S", HOUR_S)
-    with a_house(home) as house:
+    with served_doors(home) as house:
         for number in range(10):
             house.post("health", token=f"guess-{number}")
             house.get(f"/nothing/{number}", token=None)

@@ -24,7 +24,7 @@ from holdfast.core.transitions import (
     TaskStatus,
 )
 from holdfast.store import Tx
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.builders import (
     START,
     a_checkpoint,
@@ -138,7 +138,7 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
 class RevokedClient:
     """Everything that another owner may have in a ledger, with the canary wherever a text can stand."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ServedDoors) -> None:
         task = a_task(
             owner="victim",
             name="theirs",
@@ -188,7 +188,7 @@ class RevokedClient:
             run.id,
         }
 
-    def look(self, house: House) -> object:
+    def look(self, house: ServedDoors) -> object:
         """What must stay as it is."""
 
         def read(tx: Tx) -> object:
@@ -203,8 +203,8 @@ class RevokedClient:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with quick_directory(tmp_path) as home, a_house(home) as house:
+def house(tmp_path: Path) -> Iterator[ServedDoors]:
+    with quick_directory(tmp_path) as home, served_doors(home) as house:
         yield house
 
 
@@ -232,7 +232,7 @@ def test_every_method_of_the_table_is_probed() -> None:
 
 
 @pytest.mark.parametrize("how", CALLERS)
-def test_no_method_tells_a_bound_token_of_what_it_does_not_reach(house: House, how: str) -> None:
+def test_no_method_tells_a_bound_token_of_what_it_does_not_reach(house: ServedDoors, how: str) -> None:
     victim = RevokedClient(house)
     house.tokens.replace(Tokens.of(TOKEN, {BOUND: CALLERS[how]}))
 
@@ -258,7 +258,7 @@ def test_no_method_tells_a_bound_token_of_what_it_does_not_reach(house: House, h
     assert not house.gateway.stops
 
 
-def test_a_token_with_names_reaches_tasks_of_these_names(house: House) -> None:
+def test_a_token_with_names_reaches_tasks_of_these_names(house: ServedDoors) -> None:
     theirs = RevokedClient(house)
     house.tokens.replace(Tokens.of(TOKEN, {BOUND: CALLERS["names"]}))
     ids = {}
@@ -283,7 +283,7 @@ def test_a_token_with_names_reaches_tasks_of_these_names(house: House) -> None:
     assert theirs.look(house) == theirs.before
 
 
-def test_a_token_with_methods_calls_no_other_and_hears_no_feed(house: House) -> None:
+def test_a_token_with_methods_calls_no_other_and_hears_no_feed(house: ServedDoors) -> None:
     few = Caller(who="bound", scopes=BOTH, methods=frozenset({"ledger.create", "health"}))
     house.tokens.replace(Tokens.of(TOKEN, {BOUND: few}))
 

@@ -15,7 +15,7 @@ from schemathesis import GenerationMode, checks
 from schemathesis.core.result import Ok
 
 from holdfast.api import openapi, security
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +36,9 @@ def operations() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDoors]:
     print(f"HOLDFAST_SEED={SEED}")
-    with a_house(tmp_path_factory.mktemp("o")) as house, pytest.MonkeyPatch.context() as patch:
+    with served_doors(tmp_path_factory.mktemp("o")) as house, pytest.MonkeyPatch.context() as patch:
         patch.setattr(security, "GUESSES", 1e9)
         house.post("health", token="wrong")  # so much is allowed from here on
         patch.undo()
@@ -54,7 +54,9 @@ def ways() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("operation", "mode"), list(ways()))
-def test_every_route_answers_as_the_document_says(house: House, operation: Any, mode: GenerationMode) -> None:
+def test_every_route_answers_as_the_document_says(
+    house: ServedDoors, operation: Any, mode: GenerationMode
+) -> None:
     headers = {"authorization": f"Bearer {TOKEN}"}
 
     @hypothesis.seed(SEED)

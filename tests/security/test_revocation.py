@@ -20,7 +20,7 @@ from holdfast.config.sections import Config, TokenSettings
 from holdfast.config.token_file import read_uses
 from holdfast.core.errors import SettingsError
 from holdfast.testing import FakeClock
-from tests.api.stand_in import OWNER, READ_TOKEN, TOKEN, Client, House, a_house
+from tests.api.stand_in import OWNER, READ_TOKEN, TOKEN, Client, ServedDoors, served_doors
 from tests.conftest import quick_directory
 from tests.security.running_gateway import eventually
 
@@ -29,8 +29,8 @@ OTHER = "hf_test_other_" + "f6" * 32
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with quick_directory(tmp_path) as home, a_house(home) as house:
+def house(tmp_path: Path) -> Iterator[ServedDoors]:
+    with quick_directory(tmp_path) as home, served_doors(home) as house:
         yield house
 
 
@@ -40,7 +40,7 @@ def private(path: Path, text: str) -> None:
     path.chmod(0o600)
 
 
-def with_files(house: House, **tokens: str) -> Config:
+def with_files(house: ServedDoors, **tokens: str) -> Config:
     for name, text in tokens.items():
         private(house.home / name, text)
     named = {name: TokenSettings(token_file=name, scopes=["operator.read"]) for name in (*tokens, "absent")}
@@ -49,14 +49,14 @@ def with_files(house: House, **tokens: str) -> Config:
     return config
 
 
-def status(house: House, token: str) -> int:
+def status(house: ServedDoors, token: str) -> int:
     return house.post("health", token=token).status_code
 
 
 # --- files
 
 
-def test_a_token_file_that_is_replaced_counts_at_the_next_request(house: House) -> None:
+def test_a_token_file_that_is_replaced_counts_at_the_next_request(house: ServedDoors) -> None:
     with_files(house, board=BOARD)
     assert status(house, BOARD) == 200
 
@@ -66,7 +66,9 @@ def test_a_token_file_that_is_replaced_counts_at_the_next_request(house: House) 
     assert (status(house, BOARD), status(house, OTHER)) == (401, 200)
 
 
-def test_a_token_file_that_is_removed_or_opened_to_others_lets_its_bearer_in_no_more(house: House) -> None:
+def test_a_token_file_that_is_removed_or_opened_to_others_lets_its_bearer_in_no_more(
+    house: ServedDoors,
+) -> None:
     with_files(house, board=BOARD, other=OTHER)
     assert (status(house, BOARD), status(house, OTHER)) == (200, 200)
 
@@ -78,7 +80,9 @@ def test_a_token_file_that_is_removed_or_opened_to_others_lets_its_bearer_in_no_
     assert (status(house, BOARD), status(house, OTHER)) == (401, 200)
 
 
-def test_a_token_file_that_is_missing_harms_no_other_and_counts_as_soon_as_it_is_there(house: House) -> None:
+def test_a_token_file_that_is_missing_harms_no_other_and_counts_as_soon_as_it_is_there(
+    house: ServedDoors,
+) -> None:
     with_files(house, board=BOARD)
     assert status(house, BOARD) == 200
 
@@ -87,7 +91,9 @@ def test_a_token_file_that_is_missing_harms_no_other_and_counts_as_soon_as_it_is
     assert status(house, OTHER) == 200
 
 
-def test_the_file_of_the_home_s_own_token_is_revoked_by_removing_it_and_not_made_anew(house: House) -> None:
+def test_the_file_of_the_home_s_own_token_is_revoked_by_removing_it_and_not_made_anew(
+    house: ServedDoors,
+) -> None:
     private(house.home / "token", BOARD)
     house.tokens.replace(Tokens.read(Config(), house.home, {}))
     assert status(house, BOARD) == 200
@@ -98,7 +104,7 @@ def test_the_file_of_the_home_s_own_token_is_revoked_by_removing_it_and_not_made
     assert not (house.home / "token").exists()
 
 
-def test_two_files_with_the_same_token_open_nothing(house: House) -> None:
+def test_two_files_with_the_same_token_open_nothing(house: ServedDoors) -> None:
     with_files(house, board=BOARD, other=OTHER)
 
     private(house.home / "other", BOARD)
@@ -144,7 +150,7 @@ def test_a_token_that_has_expired_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_token_that_is_issued_counts_at_once_and_is_refused_at_once_when_it_is_revoked(
-    house: House,
+    house: ServedDoors,
 ) -> None:
     with_files(house)
     config = house.gateway.config
@@ -162,7 +168,7 @@ def test_a_token_that_is_issued_counts_at_once_and_is_refused_at_once_when_it_is
 
 
 def test_a_file_of_issued_tokens_that_is_damaged_lets_none_of_them_in_and_harms_no_other(
-    house: House,
+    house: ServedDoors,
 ) -> None:
     with_files(house, board=BOARD)
     asked = TokenCreateAsked(name="shop")
@@ -174,7 +180,7 @@ def test_a_file_of_issued_tokens_that_is_damaged_lets_none_of_them_in_and_harms_
     assert (status(house, made.text), status(house, BOARD)) == (401, 200)
 
 
-def test_the_last_use_of_each_token_is_written_down(house: House) -> None:
+def test_the_last_use_of_each_token_is_written_down(house: ServedDoors) -> None:
     status(house, READ_TOKEN)
     watch = TokenWatch(house.tokens, house.home)
 
@@ -200,7 +206,7 @@ async def test_what_is_wrong_with_a_token_is_told_until_it_is_right(tmp_path: Pa
     assert told[1] is None
 
 
-def test_no_token_makes_tokens_not_even_one_that_administers(house: House) -> None:
+def test_no_token_makes_tokens_not_even_one_that_administers(house: ServedDoors) -> None:
     for method in ("tokens.list", "tokens.create", "tokens.revoke", "tokens.rotate"):
         refused = house.post(method, {"name": "more"})
         with house.websocket() as client:
@@ -216,7 +222,7 @@ def test_no_token_makes_tokens_not_even_one_that_administers(house: House) -> No
 # --- open connections
 
 
-def until_told(house: House, client: Client, name: str) -> None:
+def until_told(house: ServedDoors, client: Client, name: str) -> None:
     """Again and again, for the feed looks for where it stands before it tells anything."""
     for _ in range(400):
         house.post("ledger.create", {"name": name, "goal": "x"})
@@ -227,7 +233,9 @@ def until_told(house: House, client: Client, name: str) -> None:
     raise AssertionError("nothing was told")
 
 
-def test_a_websocket_whose_token_is_bound_meanwhile_hears_of_the_owner_s_tasks_alone(house: House) -> None:
+def test_a_websocket_whose_token_is_bound_meanwhile_hears_of_the_owner_s_tasks_alone(
+    house: ServedDoors,
+) -> None:
     with house.websocket() as client:
         client.connect(READ_TOKEN)
         until_told(house, client, "before")
@@ -248,7 +256,7 @@ def kinds(client: Client) -> list[str]:
 
 
 def test_a_websocket_that_asks_nothing_is_closed_when_its_token_is_taken_away(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: ServedDoors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket, "LOOK_EVERY_S", 0.05)
     with house.websocket() as client:
@@ -261,7 +269,7 @@ def test_a_websocket_that_asks_nothing_is_closed_when_its_token_is_taken_away(
     assert client.way.close_code == 1008
 
 
-def test_a_stream_of_events_ends_when_its_token_is_bound(house: House) -> None:
+def test_a_stream_of_events_ends_when_its_token_is_bound(house: ServedDoors) -> None:
     headers = {"authorization": f"Bearer {READ_TOKEN}"}
     with house.http.stream("GET", f"{house.url}/events", headers=headers) as stream:
         lines = stream.iter_lines()
@@ -276,7 +284,7 @@ def test_a_stream_of_events_ends_when_its_token_is_bound(house: House) -> None:
 
 @pytest.mark.parametrize("after", ["removed", "bound"])
 def test_an_answer_that_was_waited_for_is_not_given_to_a_token_that_changed_meanwhile(
-    house: House, after: str
+    house: ServedDoors, after: str
 ) -> None:
     house.tokens.replace(Tokens.of(TOKEN, {READ_TOKEN: Caller(who="board", scopes=frozenset({READ, WRITE}))}))
     task_id = house.post("ledger.create", {"name": "buy", "goal": "x"}).json()["taskId"]

@@ -21,7 +21,7 @@ from holdfast.core.known_secrets import known_secrets
 from holdfast.core.secret import refuse_references
 from holdfast.engine.program.secrets import DeclaredSecret, Secrets
 from holdfast.runtimes.command import secret_names
-from tests.api.stand_in import House, a_house
+from tests.api.stand_in import ServedDoors, served_doors
 from tests.conftest import quick_directory
 
 ENVIRON = {"SHOP_KEY": "value of the shop", "HOLDFAST_TOKEN": "t" * 40, "HOLDFAST_SECRET_B": "value of b"}
@@ -289,7 +289,7 @@ def test_a_reference_over_http_websocket_and_unix_socket_is_refused(tmp_path: Pa
     from holdfast.views.tasks import CreatedView
 
     asked = {"name": "send", "goal": "x", "arguments": {"token": {"$secret": "HOLDFAST_TOKEN"}}}
-    with quick_directory(tmp_path) as home, a_house(home) as house:
+    with quick_directory(tmp_path) as home, served_doors(home) as house:
         over_http = house.post("ledger.create", asked)
         with house.websocket() as client:
             client.connect()
@@ -304,5 +304,5 @@ def test_a_reference_over_http_websocket_and_unix_socket_is_refused(tmp_path: Pa
     assert over_websocket["error"]["code"] == "INVALID_REQUEST"
 
 
-def tasks_in(house: House) -> list[object]:
+def tasks_in(house: ServedDoors) -> list[object]:
     return list(house.gateway.store.read_now(lambda tx: tx.tasks.page(limit=10)))

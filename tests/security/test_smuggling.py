@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.api import protocols
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.security.raw_http import ask, connected, said
 
 pytestmark = pytest.mark.slow
@@ -41,13 +41,13 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def one_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with a_house(tmp_path_factory.mktemp("s")) as house:
+def one_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDoors]:
+    with served_doors(tmp_path_factory.mktemp("s")) as house:
         yield house
 
 
 @pytest.fixture
-def house(one_house: House) -> House:
+def house(one_house: ServedDoors) -> ServedDoors:
     one_house.gateway.stops.clear()
     return one_house
 
@@ -59,7 +59,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_request_that_two_readers_understand_differently_reaches_nothing(house: House, what: str) -> None:
+def test_a_request_that_two_readers_understand_differently_reaches_nothing(
+    house: ServedDoors, what: str
+) -> None:
     answer = ask(house.port, REFUSED[what])
 
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -69,7 +71,7 @@ def test_a_request_that_two_readers_understand_differently_reaches_nothing(house
 
 
 @pytest.mark.parametrize("what", [what for what in REFUSED if len(REFUSED[what]) < 1000])
-def test_it_is_refused_also_when_it_comes_byte_by_byte(house: House, what: str) -> None:
+def test_it_is_refused_also_when_it_comes_byte_by_byte(house: ServedDoors, what: str) -> None:
     request = REFUSED[what]
     with connected(house.port) as way:
         try:
@@ -83,7 +85,7 @@ def test_it_is_refused_also_when_it_comes_byte_by_byte(house: House, what: str) 
     assert house.gateway.stops == []
 
 
-def test_the_reason_says_what_to_change(house: House) -> None:
+def test_the_reason_says_what_to_change(house: ServedDoors) -> None:
     both = ask(house.port, REFUSED["two lengths"])
     feed = ask(house.port, REFUSED["bare line feeds"])
     folded = ask(house.port, REFUSED["a folded header"])
@@ -102,7 +104,7 @@ def test_the_reason_says_what_to_change(house: House) -> None:
     ],
     ids=["length", "chunks with extension and trailer", "chunks"],
 )
-def test_what_the_standard_allows_is_heard(house: House, request_: bytes) -> None:
+def test_what_the_standard_allows_is_heard(house: ServedDoors, request_: bytes) -> None:
     with connected(house.port) as way:
         for at in range(0, len(request_), 7):
             way.sendall(request_[at : at + 7])
@@ -112,7 +114,7 @@ def test_what_the_standard_allows_is_heard(house: House, request_: bytes) -> Non
     assert len(house.gateway.stops) == 1
 
 
-def test_two_requests_at_once_are_two(house: House) -> None:
+def test_two_requests_at_once_are_two(house: ServedDoors) -> None:
     one = TO_STOP + JSON + b"Content-Length: 2\r\n\r\n{}"
     last = TO_STOP + JSON + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}"
 

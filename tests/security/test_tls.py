@@ -25,7 +25,7 @@ from holdfast.config.sections import TlsSettings
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import SettingsError
 from holdfast.testing import FakeClock
-from tests.api.stand_in import TOKEN, House, a_house
+from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.certificates import DAY, Authority, write_pair
 from tests.security.raw_http import PATIENCE_S, connected, head, said
 
@@ -44,8 +44,8 @@ def tls_home(home: Path, authority: Authority) -> Path:
 
 
 @pytest.fixture
-def secure(tls_home: Path) -> Iterator[House]:
-    with a_house(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house:
+def secure(tls_home: Path) -> Iterator[ServedDoors]:
+    with served_doors(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house:
         yield house
 
 
@@ -54,7 +54,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def secured(house: House, authority: Authority) -> Iterator[ssl.SSLSocket]:
+def secured(house: ServedDoors, authority: Authority) -> Iterator[ssl.SSLSocket]:
     with (
         connected(house.port) as way,
         trusting(authority).wrap_socket(way, server_hostname="127.0.0.1") as inner,
@@ -62,7 +62,7 @@ def secured(house: House, authority: Authority) -> Iterator[ssl.SSLSocket]:
         yield inner
 
 
-def presented(house: House, authority: Authority) -> bytes:
+def presented(house: ServedDoors, authority: Authority) -> bytes:
     with secured(house, authority) as way:
         found = way.getpeercert(binary_form=True)
         assert found is not None
@@ -72,7 +72,7 @@ def presented(house: House, authority: Authority) -> bytes:
 # --- what works
 
 
-def test_a_client_that_knows_the_authority_is_answered(secure: House, authority: Authority) -> None:
+def test_a_client_that_knows_the_authority_is_answered(secure: ServedDoors, authority: Authority) -> None:
     with httpx.Client(verify=trusting(authority), trust_env=False, timeout=PATIENCE_S) as http:
         answer = http.post(
             f"https://localhost:{secure.port}/rpc/health",
@@ -84,12 +84,12 @@ def test_a_client_that_knows_the_authority_is_answered(secure: House, authority:
     assert "strict-transport-security" not in answer.headers
 
 
-def test_a_client_that_does_not_know_it_goes_away(secure: House) -> None:
+def test_a_client_that_does_not_know_it_goes_away(secure: ServedDoors) -> None:
     with pytest.raises(ssl.SSLCertVerificationError), secured(secure, Authority("Another")):
         pass
 
 
-async def is_connected(house: House, authority: Authority) -> bool:
+async def is_connected(house: ServedDoors, authority: Authority) -> bool:
     """Whether `connect` and one method are answered on a WebSocket.
 
     The client of asyncio: that of threads reads and writes one SSL object at a time in two of them, which
@@ -107,11 +107,13 @@ async def is_connected(house: House, authority: Authority) -> bool:
         return bool(greeted["ok"] and said["ok"])
 
 
-async def test_a_websocket_works_over_tls(secure: House, authority: Authority) -> None:
+async def test_a_websocket_works_over_tls(secure: ServedDoors, authority: Authority) -> None:
     assert await is_connected(secure, authority)
 
 
-async def test_a_websocket_that_is_refused_over_tls_hears_why(secure: House, authority: Authority) -> None:
+async def test_a_websocket_that_is_refused_over_tls_hears_why(
+    secure: ServedDoors, authority: Authority
+) -> None:
     where = f"wss://127.0.0.1:{secure.port}/"
     async with asyncio.timeout(PATIENCE_S), connect(where, ssl=trusting(authority)) as way:
         await way.recv()
@@ -124,7 +126,7 @@ async def test_a_websocket_that_is_refused_over_tls_hears_why(secure: House, aut
 
 
 def test_the_doors_close_although_a_websocket_that_its_client_closed_waits_for_the_goodbye_of_tls(
-    secure: House, authority: Authority
+    secure: ServedDoors, authority: Authority
 ) -> None:
     upgrade = (
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -144,7 +146,7 @@ def test_the_doors_close_although_a_websocket_that_its_client_closed_waits_for_t
     assert secure.failure is None
 
 
-def test_large_bodies_and_answers_pass(secure: House) -> None:
+def test_large_bodies_and_answers_pass(secure: ServedDoors) -> None:
     text = "x" * 900_000
     answer = secure.post("health", {"note": text})
 
@@ -152,7 +154,7 @@ def test_large_bodies_and_answers_pass(secure: House) -> None:
     assert secure.post("tasks.list").status_code == 200
 
 
-def test_the_unix_socket_speaks_no_tls(secure: House) -> None:
+def test_the_unix_socket_speaks_no_tls(secure: ServedDoors) -> None:
     with socket.socket(socket.AF_UNIX) as way:
         way.settimeout(PATIENCE_S)
         way.connect(str(secure.home / "gateway.sock"))
@@ -162,7 +164,7 @@ def test_the_unix_socket_speaks_no_tls(secure: House) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http", "https"])
-def test_a_page_without_tls_is_no_page_of_ours(secure: House, origin: str) -> None:
+def test_a_page_without_tls_is_no_page_of_ours(secure: ServedDoors, origin: str) -> None:
     answer = secure.post("health", origin=f"{origin}://127.0.0.1:{secure.port}")
 
     assert (answer.status_code == 200) == (origin == "https")
@@ -171,7 +173,7 @@ def test_a_page_without_tls_is_no_page_of_ours(secure: House, origin: str) -> No
 # --- what does not
 
 
-def test_old_versions_of_tls_are_refused(secure: House) -> None:
+def test_old_versions_of_tls_are_refused(secure: ServedDoors) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -186,7 +188,7 @@ def test_old_versions_of_tls_are_refused(secure: House) -> None:
 
 
 def test_plain_http_is_not_answered_and_the_log_says_why(
-    secure: House, caplog: pytest.LogCaptureFixture
+    secure: ServedDoors, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "holdfast"), connected(secure.port) as way:
         way.sendall(head("/rpc/health"))
@@ -200,7 +202,7 @@ def test_plain_http_is_not_answered_and_the_log_says_why(
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\xff\xff" + b"\xff" * 5000, b"\0" * 100, b"\x16\x03\x01"])
 def test_noise_instead_of_a_handshake_ends_the_connection_and_nothing_else(
-    secure: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    secure: ServedDoors, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_S", 0.25)
     with connected(secure.port) as way:
@@ -222,7 +224,7 @@ def silent() -> Iterator[contextlib.ExitStack]:
         yield stack
 
 
-def connect_silently(stack: contextlib.ExitStack, house: House, count: int) -> list[socket.socket]:
+def connect_silently(stack: contextlib.ExitStack, house: ServedDoors, count: int) -> list[socket.socket]:
     return [stack.enter_context(connected(house.port)) for _ in range(count)]
 
 
@@ -235,7 +237,7 @@ def is_ended(way: socket.socket) -> bool:
 
 
 def test_an_operator_is_served_among_many_silent_peers(
-    secure: House, silent: contextlib.ExitStack, authority: Authority
+    secure: ServedDoors, silent: contextlib.ExitStack, authority: Authority
 ) -> None:
     peers = connect_silently(silent, secure, 2 * tls.MAX_HANDSHAKES)
     calls = [secure.post("health").status_code for _ in range(5)]
@@ -248,7 +250,7 @@ def test_an_operator_is_served_among_many_silent_peers(
 
 
 def test_a_silent_peer_is_ended_in_time(
-    secure: House,
+    secure: ServedDoors,
     silent: contextlib.ExitStack,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -264,7 +266,7 @@ def test_a_silent_peer_is_ended_in_time(
 
 
 def test_a_handshake_in_small_pieces_is_ended_in_time_all_the_same(
-    secure: House, silent: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+    secure: ServedDoors, silent: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_S", 0.25)
     [way] = connect_silently(silent, secure, 1)
@@ -283,7 +285,7 @@ def test_a_handshake_in_small_pieces_is_ended_in_time_all_the_same(
 
 
 def test_a_client_that_says_no_goodbye_is_not_waited_for(
-    secure: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    secure: ServedDoors, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "GOODBYE_S", 0.1)
     ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -306,7 +308,7 @@ def test_silent_peers_count_as_strangers_before_their_handshake(
     tls_home: Path, silent: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "most_connections", lambda: 8)
-    with a_house(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house:
+    with served_doors(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house:
         peers = connect_silently(silent, house, 20)
         answer = house.post("health")
 
@@ -320,7 +322,7 @@ def test_a_silent_peer_has_its_place_only_once(
     """The place of the handshake becomes that of the connection: four of them fit into four."""
     monkeypatch.setattr(server, "most_connections", lambda: 4)
     with (
-        a_house(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house,
+        served_doors(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house,
         contextlib.ExitStack() as stack,
     ):
         ways = [stack.enter_context(secured(house, authority)) for _ in range(3)]
@@ -333,7 +335,7 @@ def test_a_silent_peer_has_its_place_only_once(
 def test_the_doors_close_at_once_although_peers_are_silent(
     tls_home: Path, silent: contextlib.ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with a_house(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house:
+    with served_doors(tls_home, certificates=Certificates(SETTINGS, tls_home)) as house:
         connect_silently(silent, house, 20)
         assert house.post("health").status_code == 200
         began = time.monotonic()
@@ -348,7 +350,7 @@ def layers() -> int:
 
 
 def test_a_peer_in_its_handshake_holds_little_memory_and_leaves_nothing_behind(
-    secure: House, silent: contextlib.ExitStack, authority: Authority
+    secure: ServedDoors, silent: contextlib.ExitStack, authority: Authority
 ) -> None:
     """No collector has to come by first, who comes seldom and does not see what OpenSSL holds."""
     secure.post("health")
@@ -373,7 +375,7 @@ def test_a_peer_in_its_handshake_holds_little_memory_and_leaves_nothing_behind(
 
 
 def test_a_renewed_certificate_is_used_for_the_next_connection(
-    secure: House, tls_home: Path, authority: Authority
+    secure: ServedDoors, tls_home: Path, authority: Authority
 ) -> None:
     before = presented(secure, authority)
     with secured(secure, authority) as kept:
@@ -390,7 +392,7 @@ def test_a_renewed_certificate_is_used_for_the_next_connection(
 
 
 def test_a_renewal_that_cannot_be_used_leaves_the_certificate_before(
-    secure: House, tls_home: Path, authority: Authority
+    secure: ServedDoors, tls_home: Path, authority: Authority
 ) -> None:
     before = presented(secure, authority)
     assert secure.certificates is not None

@@ -10,12 +10,12 @@ from holdfast.api.server import Webhooks
 from holdfast.config.sections import ChannelSettings, GatewaySettings
 from holdfast.gateway.hooks import WebhookChannels
 from holdfast.views.sessions import PostedView
-from tests.api.stand_in import QUICK, House, a_house
+from tests.api.stand_in import QUICK, ServedDoors, served_doors
 from tests.security.raw_http import SECRET
 
 
 @contextlib.contextmanager
-def webhook_house(home: Path, settings: GatewaySettings = QUICK) -> Iterator[House]:
+def webhook_house(home: Path, settings: GatewaySettings = QUICK) -> Iterator[ServedDoors]:
     hooks: list[WebhookChannels] = []
 
     def check(name: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -26,6 +26,6 @@ def webhook_house(home: Path, settings: GatewaySettings = QUICK) -> Iterator[Hou
         return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
 
     channels = {"hook": ChannelSettings(kind="webhook", secret_env="HOOK_SECRET", agent="ada")}
-    with a_house(home, settings=settings, webhooks=Webhooks(check=check, receive=receive)) as house:
+    with served_doors(home, settings=settings, webhooks=Webhooks(check=check, receive=receive)) as house:
         hooks.append(WebhookChannels(house.gateway.inbox, house.gateway.clock, channels, {"hook": [SECRET]}))
         yield house

@@ -18,7 +18,7 @@ from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.writes import NewRecord
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, Failpoint
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, assert_was_killed, fork
 
 # The calls of one producer about one run.
@@ -48,7 +48,7 @@ async def dead_producers(
         yield f"run-{number}", point
 
 
-def killed_producers(place: Place, workflow: Workflow) -> list[str]:
+def killed_producers(place: LedgerAddress, workflow: Workflow) -> list[str]:
     """The run ids of producers, each killed with SIGKILL at another point of the workflow: before and after
     each write, and inside its transaction. Nothing of this process may be open."""
     pipe = Pipe()
@@ -64,14 +64,14 @@ def killed_producers(place: Place, workflow: Workflow) -> list[str]:
     return run_ids
 
 
-def _record(place: Place, workflow: Workflow, pipe: Pipe) -> None:
+def _record(place: LedgerAddress, workflow: Workflow, pipe: Pipe) -> None:
     store = FailingStore(place.open())
     asyncio.run(_live(workflow, store, "whole"))
     pipe.say(msgspec.json.encode([call.failpoints() for call in store.calls]).decode())
     store.close()
 
 
-def _die(place: Place, workflow: Workflow, run_id: str, point: Failpoint) -> None:
+def _die(place: LedgerAddress, workflow: Workflow, run_id: str, point: Failpoint) -> None:
     store = FailingStore(place.open(), [point], act=lambda: os.kill(os.getpid(), signal.SIGKILL))
     asyncio.run(_live(workflow, store, run_id))
 

@@ -34,7 +34,7 @@ from holdfast.store import Store
 from holdfast.store.events import START
 from holdfast.testing import FakeClock
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Barrier, assert_ended_well, fork
 from tests.engine.parts import Parts
 from tests.workflows.deaths import a_record, dead_producers, killed_producers, work_of
@@ -266,7 +266,7 @@ async def test_a_cancel_that_died_anywhere_after_its_request_is_finished_by_the_
 
 
 @pytest.mark.slow
-def test_a_cancel_that_was_killed_leaves_one_outcome_to_the_next_process(place: Place) -> None:
+def test_a_cancel_that_was_killed_leaves_one_outcome_to_the_next_process(place: LedgerAddress) -> None:
     run_ids = killed_producers(place, create_and_cancel)
     store = place.open()
 
@@ -287,7 +287,7 @@ def test_a_cancel_that_was_killed_leaves_one_outcome_to_the_next_process(place: 
 
 @pytest.mark.slow
 def test_of_a_cancel_and_a_finish_in_two_processes_one_is_the_end_and_the_other_is_explained(
-    place: Place,
+    place: LedgerAddress,
 ) -> None:
     run_ids = [f"race-{number}" for number in range(20)]
     assert_ended_well(fork(partial(create_all, place, run_ids)))
@@ -316,7 +316,7 @@ def test_of_a_cancel_and_a_finish_in_two_processes_one_is_the_end_and_the_other_
     store.close()
 
 
-def create_all(place: Place, run_ids: list[str]) -> None:
+def create_all(place: LedgerAddress, run_ids: list[str]) -> None:
     store = place.open()
     producers = Producers(store, SystemClock())
     for run_id in run_ids:
@@ -324,7 +324,7 @@ def create_all(place: Place, run_ids: list[str]) -> None:
     store.close()
 
 
-def finish_all(place: Place, run_ids: list[str], barrier: Barrier) -> None:
+def finish_all(place: LedgerAddress, run_ids: list[str], barrier: Barrier) -> None:
     store = place.open()
     barrier.arrive()
     for run_id in run_ids:
@@ -332,7 +332,7 @@ def finish_all(place: Place, run_ids: list[str], barrier: Barrier) -> None:
     store.close()
 
 
-def cancel_all(place: Place, run_ids: list[str], barrier: Barrier) -> None:
+def cancel_all(place: LedgerAddress, run_ids: list[str], barrier: Barrier) -> None:
     store = place.open()
     barrier.arrive()
     for run_id in run_ids:

@@ -15,7 +15,7 @@ from holdfast.engine.producers.producers import Producers
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.workflows.deaths import a_record, dead_producers, killed_producers
 
 
@@ -118,7 +118,7 @@ async def test_a_producer_that_died_anywhere_repeats_its_call_and_finds_one_reco
 
 
 @pytest.mark.slow
-def test_a_producer_that_was_killed_repeats_its_call_and_finds_one_record(place: Place) -> None:
+def test_a_producer_that_was_killed_repeats_its_call_and_finds_one_record(place: LedgerAddress) -> None:
     run_ids = killed_producers(place, create_running)
     store = place.open()
 

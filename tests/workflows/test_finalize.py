@@ -23,7 +23,7 @@ from holdfast.store.events import START
 from holdfast.testing import FakeClock
 from holdfast.upkeep.sweep import Sweep
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
 from tests.workflows.deaths import a_record, dead_producers, killed_producers, work_of
 
@@ -185,7 +185,7 @@ async def test_a_producer_that_died_anywhere_and_never_comes_back_leaves_nothing
 
 
 @pytest.mark.slow
-def test_a_producer_that_was_killed_repeats_its_calls_and_there_is_one_end(place: Place) -> None:
+def test_a_producer_that_was_killed_repeats_its_calls_and_there_is_one_end(place: LedgerAddress) -> None:
     run_ids = killed_producers(place, create_to_finish)
     store = place.open()
 
@@ -205,7 +205,7 @@ def test_a_producer_that_was_killed_repeats_its_calls_and_there_is_one_end(place
 
 
 @pytest.mark.slow
-def test_a_frozen_producer_that_wakes_late_is_refused_and_its_result_is_shown(place: Place) -> None:
+def test_a_frozen_producer_that_wakes_late_is_refused_and_its_result_is_shown(place: LedgerAddress) -> None:
     begun, wake, told = Pipe(), Pipe(), Pipe()
     child = fork(partial(freeze_before_the_end, place, begun, wake, told))
     assert begun.only_hear().hear() == "running"
@@ -231,7 +231,7 @@ def test_a_frozen_producer_that_wakes_late_is_refused_and_its_result_is_shown(pl
         pipe.close()
 
 
-def freeze_before_the_end(place: Place, begun: Pipe, wake: Pipe, told: Pipe) -> None:
+def freeze_before_the_end(place: LedgerAddress, begun: Pipe, wake: Pipe, told: Pipe) -> None:
     store = place.open()
     producers = Producers(store, SystemClock())
     asyncio.run(producers.create(a_record("frozen"), is_running=True))
@@ -242,7 +242,7 @@ def freeze_before_the_end(place: Place, begun: Pipe, wake: Pipe, told: Pipe) -> 
     store.close()
 
 
-def sweep_later(place: Place) -> None:
+def sweep_later(place: LedgerAddress) -> None:
     store = place.open()
     later = FakeClock(SystemClock().now() + timedelta(minutes=20))
     assert asyncio.run(sweep_once(Sweep(store, later))) == 1

@@ -22,7 +22,7 @@ from holdfast.core.task import Failure, Origin, RuntimeName
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.testing import contents_of
-from tests.api.stand_in import QUICK, TOKEN, House, StandIn, agents
+from tests.api.stand_in import QUICK, TOKEN, ServedDoors, StandIn, agents
 from tests.builders import START, a_run, a_task, put
 from tests.conftest import quick_directory
 
@@ -46,11 +46,11 @@ def store(url: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def house(store: Store, tmp_path: Path) -> Iterator[House]:
+def house(store: Store, tmp_path: Path) -> Iterator[ServedDoors]:
     """The doors of a gateway over that ledger."""
     with quick_directory(tmp_path) as home:
         gateway = StandIn(store, Config(gateway=QUICK, agents=agents()), home)
-        with House(gateway, home) as house:
+        with ServedDoors(gateway, home) as house:
             yield house
 
 
@@ -68,7 +68,7 @@ class Clients:
     """The ways in: the methods of a gateway, and the command line, also through that gateway."""
 
     def __init__(
-        self, house: House, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+        self, house: ServedDoors, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> None:
         self._house, self._url, self._patch, self._capfd = house, url, monkeypatch, capfd
 
@@ -91,7 +91,7 @@ class Clients:
 
 @pytest.fixture
 def clients(
-    house: House, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    house: ServedDoors, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Clients:
     for name in ("HOLDFAST_STORE", "HOLDFAST_URL", "HOLDFAST_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -41,7 +41,7 @@ from holdfast.upkeep.proofs import RuntimeProofs
 from holdfast.upkeep.sweep import ChangeKind, Sweep, SweepPlan, Swept
 from tests.builders import START, a_firing, a_task, later, write
 from tests.crash.conftest import place as place
-from tests.crash.places import Place
+from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, assert_was_killed, fork
 from tests.upkeep.recorded import recorded_run
 
@@ -179,7 +179,7 @@ async def end_what_is_left(store: Store, clock: FakeClock) -> None:
 
 
 @pytest.mark.slow
-def test_maintenance_is_really_killed_before_in_and_after_each_of_its_writes(place: Place) -> None:
+def test_maintenance_is_really_killed_before_in_and_after_each_of_its_writes(place: LedgerAddress) -> None:
     pipe = Pipe()
     child = fork(partial(run_alone, record_points, place, pipe))
     points = msgspec.json.decode(pipe.only_hear().hear(), type=list[Failpoint])
@@ -193,7 +193,9 @@ def test_maintenance_is_really_killed_before_in_and_after_each_of_its_writes(pla
     assert {point.where for point in points} == {"before", "inside", "after"}
 
 
-def run_alone(life: Callable[..., Coroutine[None, None, None]], place: Place, *arguments: Any) -> None:
+def run_alone(
+    life: Callable[..., Coroutine[None, None, None]], place: LedgerAddress, *arguments: Any
+) -> None:
     """The whole life of a process that does nothing else."""
 
     async def live() -> None:

@@ -1,7 +1,7 @@
 """Gives a gateway's processes shorter leases, before anything of Holdfast is read that names them.
 
-So a real lease of a real process lapses within a test. Python imports this file at its start, because `Fleet`
-puts this directory on the path; everything that is derived from the length of a lease follows.
+So a real lease of a real process lapses within a test. Python imports this file at its start, because
+`GatewayHome` puts this directory on the path; everything that is derived from the length of a lease follows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The agents of the fleet's tests: what they do to the world is one line in a file for each thing done."""
+"""Agents of the gateway's tests: what they do to the world is one line in a file for each thing done."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from holdfast.store.sqlite import SqliteStore
 SQLITE = "sqlite:///"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A ledger by its URL, and a directory beside it for locks and logs."""
 
     url: str
     home: Path
 
     @classmethod
-    def of_file(cls, home: Path) -> Place:
+    def of_file(cls, home: Path) -> LedgerAddress:
         return cls(url=f"{SQLITE}{home / 'ledger.db'}", home=home)
 
     @property

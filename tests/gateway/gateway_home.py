@@ -26,7 +26,7 @@ SHORT_LEASES = ROOT / "tests" / "gateway" / "short_leases"
 PATIENCE_S = 60.0
 
 
-class Fleet:
+class GatewayHome:
     """One home with its supervisor and gateway. `tell` it what to do; ask the ledger what happened."""
 
     def __init__(
@@ -214,15 +214,15 @@ class Fleet:
 
 
 class Cli:
-    """The program in the home of a fleet, each time in a process of its own."""
+    """The program in the home of a gateway, each time in a process of its own."""
 
-    def __init__(self, one: Fleet) -> None:
-        self._fleet = one
+    def __init__(self, one: GatewayHome) -> None:
+        self._gateway = one
 
     def __call__(self, *arguments: str) -> Call:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *arguments],
-            env=self._fleet.environ,
+            env=self._gateway.environ,
             capture_output=True,
             text=True,
             timeout=120,
@@ -232,7 +232,7 @@ class Cli:
 
 
 @contextlib.contextmanager
-def opened_ledger(one: Fleet) -> Iterator[Store]:
+def opened_ledger(one: GatewayHome) -> Iterator[Store]:
     """What its ledger says, once no process writes any more."""
     opened = app.open_store(one.store or f"sqlite:///{one.home / 'ledger.db'}", clock=SystemClock())
     try:
@@ -247,15 +247,15 @@ def kill(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def fleet(
+def gateway_home(
     home: Path,
     *,
     settings: Mapping[str, Any],
     store: str | None = None,
     world: Path | None = None,
     lease: timedelta | None = None,
-) -> Iterator[Fleet]:
-    one = Fleet(home, settings=settings, store=store, world=world, lease=lease)
+) -> Iterator[GatewayHome]:
+    one = GatewayHome(home, settings=settings, store=store, world=world, lease=lease)
     one.start()
     try:
         yield one

@@ -167,7 +167,7 @@ def is_ready(path: Path) -> bool:
             one.connect(str(path))
             one.sendall(b'{"type":"req","id":"1","method":"gateway.status","params":{}}\n')
             with one.makefile("rb") as answers:
-                return bool(json.loads(answers.readline() or "{}").get("payload", {}).get("is_ready"))
+                return bool(json.loads(answers.readline() or "{}").get("payload", {}).get("isReady"))
     except OSError:
         return False
 

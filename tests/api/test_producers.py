@@ -121,8 +121,8 @@ def test_a_report_after_the_end_is_refused_with_its_reason_kept_shown_and_counte
     assert late["outcome"] == "already_ended"
     assert late["reason"].startswith("The record has already ended as lost; this call did not change it.")
     assert (late["task"]["status"], shown["task"]["status"]) == ("lost", "lost")
-    report = shown["recorded"]["late_report"]
-    assert (report["status"], report["summary"], report["run_id"]) == ("succeeded", "all done", "render-1")
+    report = shown["recorded"]["lateReport"]
+    assert (report["status"], report["summary"], report["runId"]) == ("succeeded", "all done", "render-1")
     assert report["result"]["value"] == {"frames": 3}
     assert 'holdfast_producer_reports_total{problem="late"} 1.0' in metrics
 
@@ -134,7 +134,7 @@ def test_dropped_reports_are_shown_and_counted(house: ServedDoors) -> None:
 
     shown = ask(house, "ledger.show", taskId=created["task"]["id"]).json()
 
-    assert shown["recorded"]["dropped_reports"] == 5
+    assert shown["recorded"]["droppedReports"] == 5
     assert 'holdfast_producer_reports_total{problem="dropped"} 5.0' in house.get("/metrics").text
 
 
@@ -195,23 +195,23 @@ def test_the_protocol_and_our_own_methods_show_every_field_of_a_record(house: Se
         "execution": {"state": "finished", "lastActivityAt": wire["endedAt"]},
     }
     assert {"createdAt", "updatedAt", "startedAt", "endedAt"} <= set(wire)
-    assert ours["recorded"] | {"last_event_at": None} == {
+    assert ours["recorded"] | {"lastEventAt": None} == {
         "scope": "session",
-        "source_id": "job-7",
-        "agent_id": "painter",
-        "child_session_key": "agent:painter:sub",
-        "progress_summary": "frame 1",
-        "terminal_summary": "three frames",
-        "terminal_outcome": "blocked",
-        "tool_use_count": 2,
-        "last_tool_name": "ffmpeg",
-        "last_event_at": None,
-        "alive_until": None,
-        "dropped_reports": 0,
-        "late_report": None,
+        "sourceId": "job-7",
+        "agentId": "painter",
+        "childSessionKey": "agent:painter:sub",
+        "progressSummary": "frame 1",
+        "terminalSummary": "three frames",
+        "terminalOutcome": "blocked",
+        "toolUseCount": 2,
+        "lastToolName": "ffmpeg",
+        "lastEventAt": None,
+        "aliveUntil": None,
+        "droppedReports": 0,
+        "lateReport": None,
     }
-    assert (ours["task"]["notify"], ours["delivery_status"]) == ("state_changes", "not_applicable")
-    assert ours["cleanup_after"] is not None
+    assert (ours["task"]["notify"], ours["deliveryStatus"]) == ("state_changes", "not_applicable")
+    assert ours["cleanupAfter"] is not None
 
 
 # --- hostile input

@@ -327,9 +327,12 @@ def assert_every_loop_has_each_of_its_turns_once(contents: Contents) -> None:
     for turn in contents.turns:
         numbers[turn.task_id, turn.loop].append(turn.seq)
     done = {key: loop.turns_done for key, loop in contents.loops.items() if loop.turns_done}
-    assert numbers.keys() == done.keys()
+    assert numbers.keys() >= done.keys()
     for key, found in numbers.items():
-        assert sorted(found) == list(range(1, done[key] + 1)), f"{key} has the turns {found}"
+        # A loop inside a turn is forgotten with that turn; its own turns stay, for people to look at.
+        assert key in done or contents.is_committed(*key), f"{key} has turns, and neither a loop nor an end"
+        wanted = done.get(key, len(found))
+        assert sorted(found) == list(range(1, wanted + 1)), f"{key} has the turns {found}"
     names = Counter((turn.task_id, turn.loop, turn.turn) for turn in contents.turns)
     assert all(times == 1 for times in names.values())
 

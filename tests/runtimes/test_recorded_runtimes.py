@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.errors import BadInput
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.ledger.ledger import Cancelled, Ledger
+from holdfast.engine.ledger.ledger import Cancelled, Ledger, NewTask
 from holdfast.engine.producers.contract import Alive, Dead, NotMine, Runtime
 from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.stopper import Stopper
@@ -21,6 +21,7 @@ from holdfast.runtimes.cli import CliRuntime, pid_reference
 from holdfast.runtimes.subagent import SubagentRuntime
 from holdfast.testing import FakeClock
 from holdfast.testing.stores import memory_store
+from tests.builders import a_session
 
 
 @pytest.fixture
@@ -103,3 +104,34 @@ async def test_a_cancelled_subagent_takes_the_other_work_of_its_session_with_it(
 
     found = [(await producers.get(one.run.id)).task.status for one in (mine, other, theirs)]
     assert found == [TaskStatus.CANCELLED, TaskStatus.CANCELLED, TaskStatus.RUNNING]
+
+
+@pytest.mark.parametrize(
+    ("parent", "status"), [("agent:ada:main", "cancelled"), ("agent:eve:main", "queued")]
+)
+async def test_a_cancelled_subagent_takes_the_tasks_of_its_own_child_session_with_it(
+    parent: str, status: str
+) -> None:
+    clock = FakeClock()
+    store, child = memory_store(clock), "agent:ada:sub"
+    runtimes: list[Runtime] = [SubagentRuntime(store, Ledger(store, clock))]
+    store.write_now(lambda tx: tx.sessions.create(a_session(key=child, agent="ada", parent_key=parent)))
+    own = await Ledger(store, clock).create(NewTask(name="think", goal="think", owner=child))
+    producers = Producers(store, clock, runtimes=runtimes)
+    subagent = await producers.create(
+        NewRecord(
+            name="dig",
+            goal="dig",
+            owner="agent:ada:main",
+            runtime="subagent",
+            session_key="agent:ada:main",
+            child_session_key=child,
+        ),
+        is_running=True,
+    )
+
+    lives = await runtimes[0].is_alive(subagent)
+    await producers.cancel(subagent.run.id, reason="enough")
+
+    assert isinstance(lives, Alive) is (status == "cancelled")
+    assert store.read_now(lambda tx: tx.tasks.get(own.id)).status == status

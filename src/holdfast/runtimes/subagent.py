@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.recorded import RecordedWork
 from holdfast.core.task import RuntimeName, Task
+from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.engine.ledger.ledger import Ledger
 from holdfast.engine.producers.contract import (
     Alive,
@@ -17,13 +18,17 @@ from holdfast.engine.producers.contract import (
 )
 from holdfast.store import Store, Tx
 
-# How many recorded tasks of one child session are looked at.
+# How many tasks of one child session are looked at.
 _LIMIT = 1000
+_ALIVE = tuple(status for status in TaskStatus if not is_terminal(status))
 
 
 class SubagentRuntime:
-    """Kills a child session: the cancel of the other recorded work that runs in it is requested, too, and the
-    runtimes of that work stop it."""
+    """Kills a child session: its own tasks are cancelled, and so is the other recorded work that runs in it.
+
+    The session's own tasks only if its parent is the session that owns the work: every producer may name any
+    session as its child.
+    """
 
     name = "subagent"
 
@@ -48,17 +53,17 @@ class SubagentRuntime:
         return Reattached() if await self._others(work) else NotMine()
 
     async def _others(self, work: RecordedWork) -> list[Task]:
-        """The other tasks of its child session that have not ended, of the same owner."""
+        """The other tasks of its child session that have not ended, as far as they are the owner's."""
         key = None if work.details is None else work.details.child_session_key
         if work.task.runtime is not RuntimeName.SUBAGENT or key is None:
             return []
 
         def read(tx: Tx) -> list[Task]:
             ids = [one.task_id for one in tx.recorded.of_child(key, limit=_LIMIT)]
-            return [
-                task
-                for task in tx.tasks.get_many(ids).values()
-                if task.id != work.task.id and task.owner == work.task.owner and not task.has_ended
-            ]
+            found = [task for task in tx.tasks.get_many(ids).values() if task.owner == work.task.owner]
+            session = tx.sessions.find(key)
+            if session is not None and session.parent_key == work.task.owner:
+                found += tx.tasks.page(owner=key, statuses=_ALIVE, limit=_LIMIT)
+            return [task for task in found if task.id != work.task.id and not task.has_ended]
 
         return await self._store.read(read)

@@ -33,7 +33,7 @@ def test_only_one_leader_folds_the_counts(store: PostgresStore, rival: Rival) ->
     write(store, lambda tx: tx.statements.run("fold_counters", {}))
     left = rival.execute("SELECT count(*) FROM counter_deltas").fetchone()
 
-    assert left == (2,)
+    assert left == (3,), "of the task, of its runtime, and of the run"
     assert store.read_now(lambda tx: tx.events.counts("run")) == {"queued": 1}
 
 

@@ -17,7 +17,7 @@ from holdfast.core.task import NotifyPolicy, RuntimeName
 from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.clocks.jump_watch import ClockWatch
-from holdfast.engine.producers.writes import failing, noting_drops
+from holdfast.engine.producers.writes import failing, noting_drops, noting_unrecorded
 from holdfast.store import Store, Tx
 from holdfast.store.clock import LedgerClock
 from holdfast.testing import FakeClock
@@ -195,7 +195,9 @@ def test_a_task_that_a_worker_may_know_is_no_finding(store: Store, boots: list[d
         (RuntimeName.CRON, {}, "sourceId"),
         (RuntimeName.ACP, KNOWN, None),
         (RuntimeName.CLI, {"reference": "pid:1:2@3"}, None),
+        (RuntimeName.ACP, {"reference": "acp:sess-7"}, None),
         (RuntimeName.CRON, {"source_id": "nightly"}, None),
+        (RuntimeName.CRON, {"reference": "pid:1:2@3"}, None),
         (RuntimeName.MEDIA, {}, None),
     ],
 )
@@ -235,6 +237,17 @@ def test_dropped_reports_are_a_finding_for_a_week(store: Store) -> None:
     )
     assert one.record_ids == (run.task_id,)
     assert FindingCode.RECORDS_DROPPED not in {code for code, _, _ in after}
+
+
+def test_work_that_was_never_recorded_is_a_finding_for_a_week(store: Store) -> None:
+    for number in (1, 2):
+        store.write_now(noting_unrecorded("render", f"r-{number}", 2, now=START))
+
+    (one,), after = findings(store, later(days=6)), found(store, later(days=7))
+
+    assert (one.code, one.evidence["total"]) == (FindingCode.RECORDS_DROPPED, 4)
+    assert "render (run r-2)" in one.message
+    assert after == []
 
 
 def test_an_end_that_was_reported_after_another_end_is_a_finding(store: Store) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.ids import RunId, TaskId
 from holdfast.core.run import RunRecord
-from holdfast.core.task import Failure, NotifyPolicy, RuntimeName, Task
+from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus
 
 # Without a sign of life for this time, nothing proves that the work goes on.
@@ -103,23 +103,3 @@ class RecordedWork(msgspec.Struct, frozen=True, kw_only=True):
     run: RunRecord
     # None for a task that was created by `ledger.create`, without a producer's facts.
     details: RecordedDetails | None = None
-
-
-def weak_points(work: RecordedWork) -> list[str]:
-    """What the producer left out of a valid record, and what cannot be done without it, for an audit."""
-    task, facts = work.task, work.details
-    reference = None if facts is None else facts.reference
-    found = []
-    match task.runtime:
-        case RuntimeName.SUBAGENT | RuntimeName.ACP:
-            if reference is None and (facts is None or facts.child_session_key is None):
-                found.append("it names no child session, so nothing can stop it or find it again")
-        case RuntimeName.CLI:
-            if reference is None:
-                found.append("it refers to no process, so nothing can stop it or prove that it is alive")
-        case RuntimeName.CRON:
-            if reference is None and (facts is None or facts.source_id is None):
-                found.append("it has no source id, so its end cannot be found in a history")
-    if task.notify is not NotifyPolicy.SILENT and task.origin is None:
-        found.append("it has no origin, so its updates reach no channel")
-    return found

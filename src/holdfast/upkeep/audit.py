@@ -16,7 +16,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.finding import Fact, Finding, FindingCode, Severity
 from holdfast.core.projection import NOT_RESCUED, why_not_carried
-from holdfast.core.recorded import RecordedDetails
+from holdfast.core.recorded import UNRECORDED_FACT, RecordedDetails, UnrecordedWork
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import NotifyPolicy, RuntimeName, Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
@@ -123,6 +123,7 @@ class Audit:
             *self._of_unstamped_tasks(),
             *self._of_ended_tasks(),
             *self._of_dropped_records(),
+            *self._of_unrecorded_work(),
             *self._of_late_reports(),
             *self._of_clocks(),
         ]
@@ -402,6 +403,22 @@ class Audit:
                     repair=f"holdfast tasks show {one.task_id}",
                 )
 
+    def _of_unrecorded_work(self) -> Iterator[Finding]:
+        """One fact of the ledger, kept by the producers that could not record their work."""
+        fact = self._tx.boots.fact(UNRECORDED_FACT)
+        if fact is None:
+            return
+        last = msgspec.json.decode(fact, type=UnrecordedWork)
+        if self._now - last.at < DROPS_SHOWN:
+            yield Finding(
+                code=FindingCode.RECORDS_DROPPED,
+                severity=_WARNING,
+                message=f"best-effort work was executed {last.total} times without a record, last "
+                f"{last.name} (run {last.run_id}) before {_shown(last.at)}: the ledger could not be reached",
+                evidence={"total": last.total, "name": last.name, "told_at": last.at.isoformat()},
+                repair="holdfast doctor",
+            )
+
     def _of_late_reports(self) -> Iterator[Finding]:
         """Through the index recorded_tasks_late."""
         found = self._tx.recorded.with_late_reports(limit=MOST_ENDED)
@@ -488,12 +505,13 @@ def _of_metadata(task: Task, run: RunRecord, details: RecordedDetails | None) ->
 def _lacks(task: Task, details: RecordedDetails | None) -> Iterator[tuple[str, str]]:
     if details is None:
         yield "producer.create", "a producer's facts, so no runtime can find it again"
-    elif task.runtime is RuntimeName.CLI and details.reference is None:
-        yield "reference", "its process, so nothing can prove that it is alive"
-    elif task.runtime in (RuntimeName.SUBAGENT, RuntimeName.ACP) and details.child_session_key is None:
-        yield "childSessionKey", "its session, so it cannot be stopped or found again"
-    elif task.runtime is RuntimeName.CRON and details.source_id is None:
-        yield "sourceId", "its schedule, so its result cannot be recovered from the history"
+    elif details.reference is None:
+        if task.runtime is RuntimeName.CLI:
+            yield "reference", "its process, so nothing can prove that it is alive"
+        elif task.runtime in (RuntimeName.SUBAGENT, RuntimeName.ACP) and details.child_session_key is None:
+            yield "childSessionKey", "its session, so it cannot be stopped or found again"
+        elif task.runtime is RuntimeName.CRON and details.source_id is None:
+            yield "sourceId", "its schedule, so its result cannot be recovered from the history"
     is_deaf = task.origin is None and task.session_key is None and task.parent_task_id is None
     if task.notify is not NotifyPolicy.SILENT and is_deaf:
         yield "origin", "a place for its updates, although it promises them"

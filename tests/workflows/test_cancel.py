@@ -17,6 +17,7 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.aio.background import beside
 from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, Ledger
+from holdfast.engine.producers import stopper as stopper_module
 from holdfast.engine.producers import stopping
 from holdfast.engine.producers.contract import (
     LifeAnswer,
@@ -189,6 +190,20 @@ async def test_a_stopper_asks_again_only_after_a_while_about_work_that_cannot_be
     assert isinstance(requested, CancelRequested)
     assert (asked_at_first, ended) == (1, 1)
     assert (await work_of(store, "run")).task.status is TaskStatus.CANCELLED
+
+
+async def test_work_that_cannot_be_stopped_does_not_keep_a_stopper_from_the_work_after_it(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopper_module, "BATCH", 2)
+    runtime = WorkControl(Unsupported(reason="it prints on paper"))
+    for number in range(5):
+        work = await Producers(store, clock).create(a_record(f"run-{number}"), is_running=True)
+        await Ledger(store, clock).cancel(work.task.id, reason="too slow")
+
+    await Stopper(store, clock, lambda: [runtime]).run_once()
+
+    assert sorted(runtime.stopped) == [f"run-{number}" for number in range(5)]
 
 
 async def test_a_script_leaves_a_request_to_a_gateway_for_a_while(store: Store, clock: FakeClock) -> None:

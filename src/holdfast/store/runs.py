@@ -83,9 +83,11 @@ class RunTable:
         found = self._sql.all("recorded_runs", {"after": after, "limit": limit})
         return [run_from_row(row) for row in found]
 
-    def recorded_to_stop(self, *, limit: int) -> list[RunRecord]:
-        """Runs of recorded work that have not ended although their cancel was requested."""
-        return [run_from_row(row) for row in self._sql.all("recorded_runs_to_stop", {"limit": limit})]
+    def recorded_to_stop(self, *, after: str = "", limit: int) -> list[RunRecord]:
+        """Runs of recorded work that have not ended although their cancel was requested, by their tasks; a
+        page begins after a task."""
+        params = {"after": after, "limit": limit}
+        return [run_from_row(row) for row in self._sql.all("recorded_runs_to_stop", params)]
 
     def beat(self, run_id: str, fence: int, *, now: datetime) -> bool:
         """Record a sign of life of recorded work that its runtime has proved."""

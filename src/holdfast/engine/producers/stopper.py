@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from holdfast.core.clock import Clock
 from holdfast.core.recorded import RecordedWork
+from holdfast.core.run import RunRecord
 from holdfast.engine.aio.polling import PollingService
 from holdfast.engine.ledger.ledger import Cancelled
 from holdfast.engine.producers.contract import Runtime, Unsupported
@@ -46,19 +48,20 @@ class Stopper(PollingService):
     async def run_once(self) -> int:
         """Stop what is to be stopped; returns how many records ended."""
         now = self._clock.now()
-        found = await self._store.read(_find_to_stop)
-        self._asked_at = {
-            run_id: at
-            for run_id, at in self._asked_at.items()
-            if now - at < ASK_AGAIN and run_id in {work.run.id for work in found}
-        }
-        stopped = 0
-        for work in found:
-            requested_at = work.task.cancel_requested_at
-            if requested_at is None or now - requested_at < self._patience or work.run.id in self._asked_at:
-                continue
-            stopped += await self._stop_work(work)
+        self._asked_at = {run_id: at for run_id, at in self._asked_at.items() if now - at < ASK_AGAIN}
+        stopped, after = 0, ""
+        # Page by page: work that no runtime can stop must not hide what comes after it.
+        while runs := await self._store.read(partial(_page_to_stop, after=after)):
+            for work in await self._store.read(partial(_with_tasks, runs=runs)):
+                if self._is_due(work, now):
+                    stopped += await self._stop_work(work)
+            after = runs[-1].task_id
         return stopped
+
+    def _is_due(self, work: RecordedWork, now: datetime) -> bool:
+        requested_at = work.task.cancel_requested_at
+        is_asked = work.run.id in self._asked_at
+        return requested_at is not None and now - requested_at >= self._patience and not is_asked
 
     async def _stop_work(self, work: RecordedWork) -> bool:
         reason = work.task.cancel_reason or "its cancel was requested"
@@ -75,8 +78,11 @@ class Stopper(PollingService):
         self.stop()
 
 
-def _find_to_stop(tx: Tx) -> list[RecordedWork]:
-    runs = tx.runs.recorded_to_stop(limit=BATCH)
+def _page_to_stop(tx: Tx, *, after: str) -> list[RunRecord]:
+    return tx.runs.recorded_to_stop(after=after, limit=BATCH)
+
+
+def _with_tasks(tx: Tx, *, runs: Sequence[RunRecord]) -> list[RecordedWork]:
     ids = [run.task_id for run in runs]
     tasks, facts = tx.tasks.get_many(ids), tx.recorded.get_many(ids)
     return [

@@ -43,7 +43,7 @@ SELECT * FROM runs
 -- Recorded work in flight whose cancel was requested, oldest first, through the index tasks_to_stop.
 -- SQLite keeps the order of a cross join; otherwise it would read all recorded work in flight.
 SELECT runs.* FROM tasks CROSS JOIN runs
- WHERE tasks.cancel_requested_at IS NOT NULL AND tasks.ended_at IS NULL
+ WHERE tasks.cancel_requested_at IS NOT NULL AND tasks.ended_at IS NULL AND tasks.id > :after
    AND runs.task_id = tasks.id AND runs.queue = 'producer'
    AND runs.status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
  ORDER BY tasks.id LIMIT :limit;

@@ -42,8 +42,9 @@ _MAX_SIGNATURES = 8
 # A longer name is replaced by its digest: a session key has at most 200 characters, with the agent's name.
 _MAX_NAME_CHARS = 120
 _MAX_WAIT_S = 3600.0
-# The receiver says that it did not take the message; after other errors it may have taken it.
-_REFUSED_FOR_NOW = frozenset({425, 429, 503})
+# The receiver says that it did not take the message; after other errors it may have taken it. A proxy answers
+# 503 also when the connection broke after the receiver had read the request.
+_REFUSED_FOR_NOW = frozenset({425, 429})
 _PATIENCE = frozenset({429, 503})
 _TIMED_OUT = 408
 

@@ -98,13 +98,6 @@ SELECT * FROM tasks
  WHERE (owner, id) < (:owner, :before) AND (owner, id) > (:owner, :after)
  ORDER BY owner DESC, id DESC LIMIT :limit;
 
--- name: page_of_tasks_of_owner_in_status
--- Those of one owner in one status, newest first.
--- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.
-SELECT * FROM tasks
- WHERE owner = :owner AND (status, id) < (:status, :before) AND (status, id) > (:status, :after)
- ORDER BY status DESC, id DESC LIMIT :limit;
-
 -- name: page_of_tasks_of_name
 -- Those with one name, newest first.
 -- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.

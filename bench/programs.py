@@ -184,7 +184,8 @@ SQLITE_KINDS = {
         "UPDATE tasks SET status = 'running', started_at = 1 WHERE id = :t AND status = 'queued'",
     ),
     "step": (
-        """INSERT INTO steps VALUES (:t, '', 'answer', :number, :r, 1, :digest, :result, 1, 1, :digest)""",
+        """INSERT INTO steps
+           VALUES (:t, '', 'answer', :number, :r, 1, :digest, :result, 1, 1, :digest, NULL)""",
     ),
     "end": (
         "UPDATE runs SET status = 'succeeded', lease_until = NULL, ended_at = 1 WHERE id = :r AND fence = 1",
@@ -295,8 +296,8 @@ SQLITE_FINISH = """
 UPDATE runs SET status = 'running', fence = fence + 1, claimed_by = 'b', lease_until = 9 WHERE id = :f;
 UPDATE tasks SET status = 'running' WHERE id = :t;
 INSERT INTO ledger_events (at, kind, task_id, subject_id, facts) VALUES (1, 'run_claimed', :t, :f, :digest);
-INSERT INTO steps VALUES (:t, '', 'answer', '2', :f, 2, :digest, :document, 1, 1, :digest);
-INSERT INTO steps VALUES (:t, '', 'answer', '3', :f, 3, :digest, :document, 1, 1, :digest);
+INSERT INTO steps VALUES (:t, '', 'answer', '2', :f, 2, :digest, :document, 1, 1, :digest, NULL);
+INSERT INTO steps VALUES (:t, '', 'answer', '3', :f, 3, :digest, :document, 1, 1, :digest, NULL);
 UPDATE runs SET status = 'succeeded', ended_at = 1 WHERE id = :f;
 UPDATE tasks SET status = 'succeeded', ended_at = 1, result = :digest, cleanup_after = 2 WHERE id = :t;
 INSERT INTO ledger_events (at, kind, task_id, subject_id, facts) VALUES (1, 'run_ended', :t, :f, :digest);
@@ -433,8 +434,9 @@ import apsw, msgspec
 async def main() -> None:
     connection = apsw.Connection(sys.argv[1].removeprefix("sqlite:///"))
     connection.pragma("synchronous", "FULL")
-    values = ("task_x", "", "answer", sys.argv[2], "run_x", 1, None, msgspec.json.encode(1), 1, 1, bytes(16))
-    connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    answer = msgspec.json.encode(1)
+    values = ("task_x", "", "answer", sys.argv[2], "run_x", 1, None, answer, 1, 1, bytes(16), None)
+    connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 
 asyncio.run(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +21,9 @@ CRON_HISTORY = "cron-history"
 
 def build_runtimes(store: Store, ledger: Ledger, home: Path) -> list[Runtime]:
     """Plug-ins first: they know their own tasks. One that cannot be loaded is reported and left out."""
+    # Imported late: it brings forty modules, and most programs record no work.
+    from importlib.metadata import entry_points
+
     from holdfast.runtimes.cli import CliRuntime
     from holdfast.runtimes.cron import CronRuntime, FileHistory
     from holdfast.runtimes.subagent import SubagentRuntime

@@ -40,8 +40,7 @@ class JoinedWrite(Protocol[T_co]):
 
     Why: it saves BEGIN, COMMIT and their calls. On PostgreSQL these are round trips:
     `python -m bench --quick --only "PostgreSQL: one run"`, plain steps: 0.75 of a raw commit with it and 0.50
-    without; effects: 0.31 and 0.23. On SQLite, on a file system in memory, a plain step takes 26 µs of CPU
-    time with it and 27 µs without, an effect 64 µs and 67 µs.
+    without; effects: 0.31 and 0.23.
 
     It writes no events and no counts, and notifies no topic.
     """

@@ -40,10 +40,12 @@ class Orphan:
         self.command = (
             f"sh -c 'trap \"\" TERM; echo $$ > {fifo}; while :; do sleep 60; done' & echo $$ > {fifo}; wait"
         )
+        # One reader for both lines, opened before either writer: a pipe that is closed and opened again
+        # between them loses the line that was written meanwhile. Open for writing, too: it never ends.
+        reader = os.open(fifo, os.O_RDWR)
         starter = fork(lambda: asyncio.run(call(shell, KEY, self.command, receipts=receipts)))
-        self.pids: list[int] = []
-        while len(self.pids) < 2:
-            self.pids += [int(line) for line in fifo.read_text().split()]
+        with os.fdopen(reader) as lines:
+            self.pids = [int(lines.readline()) for _ in range(2)]
         until(lambda: b"command" in Path(receipts, f"{KEY}.started").read_bytes())
         kill(starter)
 

@@ -11,6 +11,9 @@ DEMO ?=
 # How long make soak goes on: make soak SOAK_MINUTES=480
 SOAK_MINUTES ?= 60
 
+# Tests and benches start thousands of processes: each would compile every module again without cached bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup check test lint types layers test-fast test-slow test-pythons test-lowest soak fix docs bench demo lock clean

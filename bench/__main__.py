@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from bench import (
+    flows,
     gateway,
     history,
     hostile,
@@ -22,7 +23,9 @@ from bench import (
     programs,
     recovery,
     scanner,
+    schedules,
     sealing,
+    wakes,
     writes,
 )
 from bench.measure import Report
@@ -59,6 +62,7 @@ def main() -> int:
     )
     report = Report(only=options.only)
     size, sizes, finished = (300, (300,), 20_000) if options.quick else (2000, (1000, 10_000), 1_000_000)
+    nodes, small_flows = (200, 100) if options.quick else (1000, 10_000)
     scanner.bench(report, size=100_000 if options.quick else 1_000_000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as name:
         directory = Path(name)
@@ -68,11 +72,14 @@ def main() -> int:
             report, directory, open_sqlite, size=size, sizes=sizes, finished=min(finished, 100_000)
         )
         kept_steps.bench_sqlite(report, directory, open_sqlite, size=size)
+        flows.bench_sqlite(report, directory, open_sqlite, nodes=nodes, flows=small_flows)
         sealing.bench(report, directory, size=size)
+        wakes.bench_sqlite(report, directory, open_sqlite, stored=5_000 if options.quick else 100_000)
         gateway.bench_sqlite(
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
         )
         operators.bench_sqlite(report, directory, open_sqlite, finished=finished)
+        schedules.bench(report, directory, open_sqlite, kind="SQLite")
         hostile.bench(report, directory, calls=20 if options.quick else 40)
         if options.only is None or "SQLite" not in options.only:
             with PostgresServer.start(directory / "postgres", durable=True) as server:
@@ -80,6 +87,9 @@ def main() -> int:
                 recovery.bench_postgres(report, directory, server.create_database, open_postgres, sizes=sizes)
                 programs.bench_postgres(report, server.create_database, open_postgres, size=size, sizes=sizes)
                 kept_steps.bench_postgres(report, server.create_database, open_postgres, size=size)
+                flows.bench_postgres(
+                    report, server.create_database, open_postgres, nodes=nodes, flows=small_flows
+                )
                 gateway.bench_postgres(
                     report, directory, server.create_database, open_postgres, size=size, runs=sizes[0]
                 )

@@ -172,7 +172,8 @@ def fill_postgres(url: str, finished: int, now: datetime) -> None:
                         copy.write_row(rows[place])
         for noun, amount in counts.items():
             connection.execute("INSERT INTO counters VALUES (%s, %s, %s)", (*noun, amount))
-        connection.execute("ANALYZE")
+        # A ledger that grew over months was vacuumed long ago; after a COPY the server would do it meanwhile.
+        connection.execute("VACUUM (ANALYZE)")
 
 
 # --- what is asked

@@ -18,7 +18,7 @@ from holdfast.core.claim import Boot, Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.delivery import Delivery
 from holdfast.core.effect import Effect, EffectClass
-from holdfast.core.flow import Flow, FlowMode
+from holdfast.core.flow import Flow, FlowMode, FlowNode
 from holdfast.core.ids import (
     BootId,
     DeliveryId,
@@ -242,6 +242,18 @@ def a_flow(**changes: Any) -> Flow:
         "ended_at": START if is_terminal(status) else None,
     }
     return Flow(**flow | changes)
+
+
+def a_flow_node(**changes: Any) -> FlowNode:
+    node: dict[str, Any] = {
+        "flow_id": FlowId(new_id("flow", START)),
+        "place": "00000",
+        "id": "build",
+        "plan": b'{"task":"build"}',
+        "created_at": START,
+        "updated_at": START,
+    }
+    return FlowNode(**node | changes)
 
 
 def a_session(**changes: Any) -> Session:

@@ -62,6 +62,13 @@ STAGES = (
         tests=["tests/crash/test_kills.py"],
     ),
     SoakedTest(
+        name="long tasks that are saved and woken",
+        variable="HOLDFAST_KILLS",
+        count=300,
+        seconds=400,
+        tests=["tests/crash/test_wakes.py"],
+    ),
+    SoakedTest(
         name="a gateway that is interrupted",
         variable="HOLDFAST_RESTARTS",
         count=40,

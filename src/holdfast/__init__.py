@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         open_store,
         serve,
     )
+    from holdfast.app.flows import read_flows
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
+    from holdfast.core.done_checks import command_succeeds, file_exists, holds
     from holdfast.core.effect import Decision
     from holdfast.core.errors import (
         AmbiguousId,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
         Drift,
         EffectsInTheWay,
         FeedGap,
+        FlowFailed,
+        FlowsBlended,
         GatewaySilent,
         HoldfastError,
         HomeInUse,
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
         KeyProblem,
         KeyWrong,
         LedgerReplaced,
+        NameTaken,
         NoLedger,
         NotDone,
         NotFound,
@@ -74,6 +79,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
         TaskFailed,
     )
+    from holdfast.core.flow import Flow
+    from holdfast.core.flow_definition import FlowDefinition, NodeDefinition
     from holdfast.core.ladder import Budget, ask, budget, decompose, replan, retry
     from holdfast.core.message import Envelope
     from holdfast.core.plan import PlanItem
@@ -94,14 +101,19 @@ if TYPE_CHECKING:
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims
     from holdfast.engine.client.detached import DetachedTask
+    from holdfast.engine.client.flow_handles import FlowHandle
+    from holdfast.engine.client.flows import Flows
     from holdfast.engine.client.handles import Handle, Holdfast
+    from holdfast.engine.client.owner_flows import OwnerFlows
     from holdfast.engine.client.owner_tasks import OwnerTasks
+    from holdfast.engine.ledger.flows import FlowChange, NewFlow
     from holdfast.engine.ledger.ledger import Ledger, NewTask
     from holdfast.engine.producers.producers import Producers
     from holdfast.engine.producers.writes import NewRecord
     from holdfast.engine.program.author_api import Child, DurableList, DurableValue, PlanTurn, Run, Turn
     from holdfast.engine.program.definitions import Call, TaskDefinition, task
     from holdfast.engine.program.effects import idempotency_key
+    from holdfast.engine.program.flow_builder import FlowBuilder, PlannedNode, flow
     from holdfast.engine.program.stopping import Stopping
     from holdfast.engine.program.transactions import Transaction
     from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -111,9 +123,9 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AmbiguousId BadInput BadSignature CannotSeal CheckpointError CheckpointNotSaved CheckpointUnreadable "
-    "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
-    "HomeUnusable IllegalMove KeyConflict KeyLost KeyMissing KeyProblem KeyWrong LedgerReplaced NoLedger "
-    "NotDone NotFound NotInRun NotReady NotYours "
+    "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap FlowFailed FlowsBlended GatewaySilent "
+    "HoldfastError HomeInUse HomeUnusable IllegalMove KeyConflict KeyLost KeyMissing KeyProblem KeyWrong "
+    "LedgerReplaced NameTaken NoLedger NotDone NotFound NotInRun NotReady NotYours "
     "OutcomeUnknown OwnerMissing PageDamaged ParentMissing PayloadTooLarge Pruned Refused RestartBlocked "
     "RestartRefused ResumesHeld RetryAfter RevisionMismatch RowDamaged RunIdTaken RunOver SchemaMismatch "
     "SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
@@ -125,6 +137,9 @@ _WHERE = {
     "replan": "holdfast.core.ladder",
     "decompose": "holdfast.core.ladder",
     "ask": "holdfast.core.ladder",
+    "file_exists": "holdfast.core.done_checks",
+    "command_succeeds": "holdfast.core.done_checks",
+    "holds": "holdfast.core.done_checks",
     "read": "holdfast.core.step_declarations",
     "idempotent": "holdfast.core.step_declarations",
     "keyed": "holdfast.core.step_declarations",
@@ -148,9 +163,20 @@ _WHERE = {
     "Holdfast": "holdfast.engine.client.handles",
     "Handle": "holdfast.engine.client.handles",
     "DetachedTask": "holdfast.engine.client.detached",
+    "OwnerFlows": "holdfast.engine.client.owner_flows",
     "OwnerTasks": "holdfast.engine.client.owner_tasks",
     "NewRecord": "holdfast.engine.producers.writes",
     "Producers": "holdfast.engine.producers.producers",
+    "Flow": "holdfast.core.flow",
+    "FlowBuilder": "holdfast.engine.program.flow_builder",
+    "FlowChange": "holdfast.engine.ledger.flows",
+    "FlowDefinition": "holdfast.core.flow_definition",
+    "FlowHandle": "holdfast.engine.client.flow_handles",
+    "Flows": "holdfast.engine.client.flows",
+    "NewFlow": "holdfast.engine.ledger.flows",
+    "NodeDefinition": "holdfast.core.flow_definition",
+    "PlannedNode": "holdfast.engine.program.flow_builder",
+    "flow": "holdfast.engine.program.flow_builder",
     "Decision": "holdfast.core.effect",
     "idempotency_key": "holdfast.engine.program.effects",
     "Stopping": "holdfast.engine.program.stopping",
@@ -177,6 +203,7 @@ _WHERE = {
     "open_parts": "holdfast.app",
     "open_store": "holdfast.app",
     "read_settings": "holdfast.config",
+    "read_flows": "holdfast.app.flows",
 } | dict.fromkeys(_ERRORS.split(), "holdfast.core.errors")
 
 
@@ -220,6 +247,14 @@ __all__ = [
     "EffectsInTheWay",
     "Envelope",
     "FeedGap",
+    "Flow",
+    "FlowBuilder",
+    "FlowChange",
+    "FlowDefinition",
+    "FlowFailed",
+    "FlowHandle",
+    "Flows",
+    "FlowsBlended",
     "GatewaySilent",
     "Handle",
     "Happened",
@@ -236,15 +271,19 @@ __all__ = [
     "Ledger",
     "LedgerReplaced",
     "Life",
+    "NameTaken",
+    "NewFlow",
     "NewRecord",
     "NewTask",
     "NoLedger",
+    "NodeDefinition",
     "NotDone",
     "NotFound",
     "NotInRun",
     "NotReady",
     "NotYours",
     "OutcomeUnknown",
+    "OwnerFlows",
     "OwnerMissing",
     "OwnerTasks",
     "PageDamaged",
@@ -253,6 +292,7 @@ __all__ = [
     "PayloadTooLarge",
     "PlanItem",
     "PlanTurn",
+    "PlannedNode",
     "Producers",
     "Pruned",
     "Refused",
@@ -285,8 +325,12 @@ __all__ = [
     "__version__",
     "ask",
     "budget",
+    "command_succeeds",
     "decompose",
     "detached",
+    "file_exists",
+    "flow",
+    "holds",
     "idempotency_key",
     "idempotent",
     "keyed",
@@ -295,6 +339,7 @@ __all__ = [
     "open_parts",
     "open_store",
     "read",
+    "read_flows",
     "read_settings",
     "replan",
     "retry",

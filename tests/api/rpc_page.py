@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.api.methods import METHODS, Method
+from holdfast.api.method_kinds import Method
+from holdfast.api.methods import METHODS
 from holdfast.api.rpc import HTTP_STATUS
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "rpc.md"

@@ -21,9 +21,11 @@ from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.server import Webhooks, serve_doors
 from holdfast.api.tls import Certificates
 from holdfast.api.tokens import Tokens
+from holdfast.app.flows import find_flow
 from holdfast.config.sections import AgentSettings, Config, GatewaySettings
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import RestartBlocked
+from holdfast.core.flow_definition import FlowDefinition
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
 from holdfast.engine.aio.trouble_log import TroubleLog
@@ -97,6 +99,9 @@ class StandIn:
 
     def projection(self) -> Projection:
         return Projection(BootProofs(None, ""), self.clock.now())
+
+    def find_flow(self, name: str) -> FlowDefinition:
+        return find_flow(self.config, name)
 
     async def preflight(self) -> Readiness:
         def read(tx: Tx) -> Readiness:

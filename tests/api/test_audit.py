@@ -94,10 +94,13 @@ def test_every_method_that_changes_something_is_audited() -> None:
         name for name, method in METHODS.items() if method.scope != "operator.read" and not method.is_audited
     }
 
-    # Messages are in the transcript with their sender; results and tokens are only read. Signs of life come
-    # every few seconds, and decide nothing; nor do counts of dropped reports.
+    # Messages and wakes are in the transcript with their sender; results and tokens are only read. Signs of
+    # life come every few seconds, and decide nothing; nor do counts of dropped reports. An import has one
+    # entry, at its begin.
     signs = {"producer.beat", "producer.progress", "producer.dropped"}
-    assert free == {"chat.send", "sessions.send", "ledger.result", "tokens.list"} | signs
+    read = {"ledger.result", "tokens.list", "question.list", "question.get", "flows.state"}
+    batches = {"imports.tasks", "imports.flows"}
+    assert free == {"chat.send", "sessions.send", "agent", "wake"} | read | signs | batches
 
 
 # --- what is refused

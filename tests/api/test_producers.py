@@ -171,6 +171,7 @@ def test_the_protocol_and_our_own_methods_show_every_field_of_a_record(house: Se
     assert running["execution"]["currentTool"] == "ffmpeg"
     assert running["lastActivity"] == "frame 1"
     assert listed[task_id] == wire
+    assert wire.pop("flowId").startswith("flow_")  # of its own: it mirrors the task
     assert {name: value for name, value in wire.items() if not name.endswith("At")} == {
         "id": task_id,
         "taskId": task_id,

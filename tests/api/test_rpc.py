@@ -60,6 +60,7 @@ UNKNOWN: dict[str, object] = {
     "questionId": "ques_none",
     "deliveryId": "dlv_none",
     "checkpointId": "ckpt_none",
+    "wakeId": "wake_none",
     "sessionKey": "agent:eve:main",
 }
 MORE: dict[str, dict[str, object]] = {
@@ -67,10 +68,22 @@ MORE: dict[str, dict[str, object]] = {
     "questions.answer": {"answer": "x"},
     "chat.send": {"message": "x"},
     "sessions.send": {"message": "x"},
+    "agent": {"message": "x", "idempotencyKey": "k"},
     "ledger.fork": {"at": "start"},
     "ledger.notify": {"notify": "silent"},
     "producer.create": {"runtime": "media"},
     "producer.dropped": {"total": 1},
+    "wake": {"mode": "now", "text": "x"},
+    "cron.add": {
+        "name": "x",
+        "schedule": {"kind": "every", "everyMs": 600_000},
+        "payload": {"kind": "agentTurn", "message": "x"},
+    },
+    "sessions.spawn": {"task": "x"},
+    **{
+        f"flows.{change}": {"expectedRevision": 1}
+        for change in ("update", "wait", "resume", "finish", "fail")
+    },
 }
 NAMES_ONE = [
     (method.name, field.encode_name)
@@ -82,7 +95,12 @@ NAMES_ONE = [
     not in {
         ("tasks.list", "sessionKey"),
         ("ledger.list", "sessionKey"),
+        ("cron.list", "sessionKey"),
         ("sessions.tasks", "sessionKey"),
+        # The target of a schedule is checked like one of the settings: an unknown agent is bad input.
+        ("cron.add", "sessionKey"),
+        # It needs a channel of the settings first.
+        ("send", "sessionKey"),
         ("producer.create", "sessionKey"),
     }
 ]
@@ -261,6 +279,20 @@ def test_a_message_is_durable_before_it_is_acknowledged_and_posted_once(house: S
     assert (first["status"], first["isDuplicate"]) == ("queued", False)
     assert (again["messageId"], again["isDuplicate"]) == (first["messageId"], True)
     assert [message["text"] for message in told["messages"]] == ["hello"]
+
+
+def test_an_agent_is_woken_as_openclaws_clients_do_it(house: ServedDoors) -> None:
+    now = house.post("wake", {"mode": "now", "text": "the tide turns", "agentId": "ada"})
+    later = house.post("wake", {"mode": "next-heartbeat", "text": "by the way", "sessionKey": "ada", "x": 1})
+    told = house.post("chat.history", {"sessionKey": "ada"}).json()
+
+    assert (now.json(), later.json()) == ({"ok": True}, {"ok": True})
+    assert [(one["text"], one["status"]) for one in told["messages"]] == [
+        ("the tide turns", "queued"),
+        ("by the way", "noted"),
+    ]
+    assert house.post("wake", {"mode": "soon", "text": "x"}).status_code == 400
+    assert house.post("wake", {"mode": "now", "text": "x", "agentId": "nobody"}).status_code == 404
 
 
 def test_the_same_key_with_another_text_is_refused(house: ServedDoors) -> None:

@@ -11,17 +11,22 @@ import click
 import msgspec
 import pytest
 
-from holdfast.api.methods import METHODS, Method
+from holdfast.api.method_kinds import Method
+from holdfast.api.methods import METHODS
+from holdfast.api.openclaw_methods import OPENCLAW_METHODS
 from holdfast.api.params import Params
+from holdfast.api.sessions import SpawnAsked
 from holdfast.cli.main import program
 from holdfast.cli.task_list import RUNTIMES, STATUSES
 from holdfast.core.checkpoint import CheckpointDocument
 from holdfast.core.task import NotifyPolicy, RuntimeName
 from holdfast.core.transitions import TaskStatus
+from holdfast.core.wake_contract import ResumeStep
 from tests.doors.json_page import ANSWERS
 
 # In the words of OpenClaw's protocol.
 THEIRS = {name for name in METHODS if name.startswith("tasks.")} | {"gateway.restart.preflight"}
+THEIRS |= {method.name for method in OPENCLAW_METHODS}
 OURS = sorted(set(METHODS) - THEIRS)
 # Words of the protocol, and names that we gave up, which none of our own methods uses.
 NOT_OURS = {
@@ -34,14 +39,15 @@ NOT_OURS = {
     "completed",
 }
 # A feed is read on from a position, which stays valid while the feed grows; everything else is paged.
-FEEDS = {"events.list": "nextPosition", "chat.history": "nextAfter"}
+FEEDS = {"events.list": "nextPosition", "sessions.transcript": "nextAfter"}
 CAMEL = re.compile(r"[a-z][a-zA-Z0-9]*")
 
 
 def structs_in(hint: Any, seen: set[type] | None = None) -> Iterator[type[msgspec.Struct]]:
     """Every struct inside a type, itself first."""
-    # A checkpoint holds its document as it is stored, which has a published schema of its own.
-    seen = {CheckpointDocument} if seen is None else seen
+    # A checkpoint holds its document as it is stored, which has a published schema of its own; a packet has
+    # the words of the contract for long tasks, so that an agent can send the one that it has read.
+    seen = {CheckpointDocument, SpawnAsked, ResumeStep} if seen is None else seen
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in seen:
         seen.add(hint)
         yield hint

@@ -102,16 +102,16 @@ def test_who_asks_and_does_not_read_is_not_read_either(home: Path, monkeypatch: 
 
     monkeypatch.setattr(websocket, "dispatch", begin)
     monkeypatch.setattr(Connection, "_send", is_not_taken)
-    frame = msgspec.json.encode({"type": "req", "id": "unread", "method": "health"}).decode()
+    frame = msgspec.json.encode({"type": "req", "id": "unread", "method": "rpc.describe"}).decode()
     with served_doors(home) as house, house.websocket() as client:
         client.connect()
         try:
             for _ in range(3 * websocket.AT_ONCE):
                 client.way.send(frame)
             while len(begun) < websocket.AT_ONCE:
-                house.post("health")
+                house.post("rpc.describe")
             for _ in range(20):  # passes of the loop in which more could have begun
-                house.post("health")
+                house.post("rpc.describe")
             assert len(begun) == websocket.AT_ONCE
         finally:
             are_taken.set()
@@ -340,8 +340,12 @@ def test_what_the_server_says_is_one_json_object_a_frame(house: ServedDoors) -> 
 @pytest.mark.parametrize(
     ("wanted", "granted"),
     [
-        (["operator.admin"], ["operator.admin", "operator.read", "operator.write"]),
-        (["operator.write"], ["operator.read", "operator.write"]),
+        (
+            ["operator.admin"],
+            ["operator.admin", "operator.questions", "operator.read", "operator.write"],
+        ),
+        (["operator.write"], ["operator.questions", "operator.read", "operator.write"]),
+        (["operator.questions"], ["operator.questions"]),
         (["operator.read"], ["operator.read"]),
         (["operator.approvals"], []),
     ],

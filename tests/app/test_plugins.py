@@ -15,11 +15,12 @@ import pytest
 from holdfast import app
 from holdfast.app.plugins import GROUP, PluginService, build_plugins
 from holdfast.config.sections import Config, PluginSettings
-from holdfast.core.errors import BadInput, NotFound
+from holdfast.core.errors import BadInput, NotFound, RevisionMismatch
 from holdfast.core.task import Failure, Origin, Progress
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.client.owner_tasks import OwnerTasks
+from holdfast.engine.ledger.flows import NewFlow
 from holdfast.engine.ledger.ledger import AlreadyEnded
 from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.writes import NewRecord
@@ -210,3 +211,34 @@ def test_a_real_gateway_runs_an_installed_plugin(
 
 def test_the_group_is_that_of_the_guide(site: Path) -> None:
     assert EntryPoint(name="studio", value="studio_plugin:main", group=GROUP) in entry_points(group=GROUP)
+
+
+# --- the flows of its owner
+
+
+async def test_a_plug_in_has_the_flows_of_its_owner_and_no_others(store: Store, clock: FakeClock) -> None:
+    ada, bob = (OwnerTasks(store, clock, owner).flows for owner in ("ada", "bob"))
+    mine = await ada.create(NewFlow(name="trip", controller="planner", state={"city": "Bergen"}))
+    waiting = await ada.wait(mine.id[:14], {"for": "visa"}, revision=1)
+
+    assert [flow.id for flow in await ada.list(statuses=("waiting",))] == [mine.id]
+    assert await ada.state(mine.id) == {"city": "Bergen"}
+    assert await ada.wait_document(mine.id) == {"for": "visa"}
+    assert await bob.list() == []
+    for call in (
+        bob.get(mine.id),
+        bob.nodes(mine.id),
+        bob.resume(mine.id, revision=2),
+        bob.finish(mine.id, revision=2),
+        bob.cancel(mine.id, "no"),
+        bob.retry(mine.id),
+    ):
+        with pytest.raises(NotFound):
+            await call
+    with pytest.raises(BadInput, match="bound to 'bob'"):
+        await bob.create(NewFlow(name="x", controller="c", owner="ada"))
+    with pytest.raises(RevisionMismatch):
+        await ada.resume(mine.id, revision=1)
+    with pytest.raises(AttributeError, match="for good"):
+        bob._owner = "ada"  # type: ignore[misc]
+    assert (await ada.get(mine.id)).revision == waiting.revision

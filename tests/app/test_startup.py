@@ -21,7 +21,7 @@ def test_a_start_reads_the_secrets_of_webhooks_once_by_their_channels(home: Path
     startup = prepare(read_settings({}, home=str(home)), {"HOOK_SECRET": SECRET})
 
     assert startup.webhook_secrets == {"hook": (SECRET.encode(),)}
-    assert startup.tasks == {}
+    assert list(startup.tasks) == ["cron.command"]
 
 
 @pytest.mark.parametrize(

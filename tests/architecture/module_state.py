@@ -70,6 +70,7 @@ FIXED_TYPES = {"str", "bytes", "int", "float", "bool", "tuple", "frozenset", "Pa
 CACHES = {"cache", "lru_cache"}
 
 
+@cache
 def remembered() -> set[tuple[str, str]]:
     """The path of each module, and the name in it, that holds something which changes."""
     return {found for module in modules() for found in remembered_in(module.path)}

@@ -35,6 +35,8 @@ def _holds(kind: inspect.Type) -> str:
             return "true or false"
         case inspect.StrType():
             return "text"
+        case inspect.AnyType():
+            return "any value"
         case inspect.DateTimeType():
             return "a moment"
         case inspect.IntType():
@@ -45,6 +47,8 @@ def _holds(kind: inspect.Type) -> str:
             return f"a list of {_holds(kind.item_type)}"
         case inspect.DictType():
             return f"names, each with {_holds(kind.value_type)}"
+        case inspect.StructType():
+            return " and ".join(f"`{field.name}`" for field in kind.fields)
         case inspect.LiteralType():
             return " or ".join(f"`{value}`" for value in kind.values)
         case inspect.UnionType():
@@ -54,7 +58,8 @@ def _holds(kind: inspect.Type) -> str:
 
 
 def _limits(kind: inspect.IntType | inspect.FloatType) -> str:
-    low = f" above {kind.gt:.0f}" if kind.gt is not None else f" from {kind.ge:.0f}"
+    low = "" if kind.ge is None else f" from {kind.ge:.0f}"
+    low = low if kind.gt is None else f" above {kind.gt:.0f}"
     # A limit that is only there against slips of the pen needs no place.
     high = "" if kind.le is None or kind.le >= 10**8 else f" to {kind.le:.0f}"
     return low + high

@@ -15,9 +15,14 @@ PER_CONTEXT = {
     ("engine/journal/scopes.py", "inside_step"): "the step whose function is being called",
     ("engine/program/live_run.py", "running"): "the run whose program calls a tool",
     ("integrations/pydantic_ai.py", "_agent_in_run"): "the run that calls the agent",
-    ("runtimes/command.py", "_given"): "what a run gives to a step that must not be among its arguments",
+    (
+        "runtimes/command_turns.py",
+        "turn_input",
+    ): "what a run gives to a step that must not be among its arguments",
     ("store/inline_write.py", "_behalf"): "the task that waits for the task which writes",
     ("tools/restart.py", "_gateway"): "the gateway that runs the calling task",
+    ("tools/schedules.py", "_limits"): "the limits of the gateway that runs the calling task",
+    ("tools/sessions.py", "_agents"): "the agents of the gateway that runs the calling task",
     ("tools/tasks.py", "_runtimes"): "the runtimes of the gateway that runs the calling task",
 }
 # They belong to the process or the thread itself, so a second one would be wrong.
@@ -30,7 +35,7 @@ CACHES = {
     ("api/contract.py", "our_version"): "the installed version",
     ("core/step_declarations.py", "_cleaned"): "the name of a step",
     ("core/secret_scanner.py", "_hint"): "a regular expression that takes milliseconds to compile",
-    ("core/secret_shapes.py", "_compiled"): "regular expressions",
+    ("core/secret_shapes.py", "compiled"): "regular expressions",
     ("engine/journal/codec.py", "_anything"): "a codec that keeps the text of its own annotation",
     ("engine/journal/codec.py", "_codecs"): "the codec of a function, which it does not outlive",
     ("engine/journal/codec.py", "_revived_class"): "the class that stands for an exception class",

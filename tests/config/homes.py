@@ -47,6 +47,21 @@ EVERY_KEY: dict[str, Any] = {
         },
     },
     "upkeep": {"sweep_every_s": 30.0, "lost_after_s": 600.0, "keep_days": {"cron": 7.0}},
+    "cron": {
+        "max_per_agent": 3,
+        "min_agent_interval_s": 60.0,
+        "max_retries": 2,
+        "release_after_s": 600.0,
+    },
+    "wakes": {
+        "smart_wake": "always",
+        "run_timeout_s": 300.0,
+        "stop_before": 0.2,
+        "on_above": 0.5,
+        "chunk_s": 60.0,
+        "delay_min_s": 100.0,
+        "delay_max_s": 700.0,
+    },
     "agents": {
         "main": {
             "command": ["claude", "-p"],
@@ -92,6 +107,21 @@ EVERY_KEY: dict[str, Any] = {
     },
     "secrets": {"SHOP": {"env": "SHOP_KEY", "tasks": ["buy"], "agents": ["main"]}},
     "plugins": {"studio": {"owner": "agent:main:main", "is_enabled": False}},
+    "workflows": {
+        "release": {
+            "goal": "Ship it.",
+            "nodes": {
+                "build": {"task": "build", "args": {"target": "x"}},
+                "check": {
+                    "task": "garden.checks:check",
+                    "args": {"path": {"from": "build"}},
+                    "needs": ["build"],
+                    "goal": "Look at it.",
+                    "priority": 3,
+                },
+            },
+        }
+    },
 }
 
 
@@ -106,6 +136,8 @@ def in_camel(table: dict[str, Any], *, is_names: bool = False) -> dict[str, Any]
             "tokens",
             "secrets",
             "plugins",
+            "workflows",
+            "nodes",
         }
         inner = isinstance(value, dict) and key != "env"
         found[key if is_names else camel(key)] = in_camel(value, is_names=has_names) if inner else value

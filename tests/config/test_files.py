@@ -213,7 +213,7 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("[agents.a]\ncommand = ['x']\nsession = 'a:b'", "without spaces and colons"),
         (
             "[schedules.s]\ncron = '* * * * *'\nprompt = 'x'",
-            "schedules.s.agent is missing in HOME/holdfast.toml: ",
+            "schedules.s.agent in HOME/holdfast.toml is not set: it has no target; give exactly one of agent",
         ),
         (
             "[schedules.s]\ncron = '61 * * * *'\nprompt = 'x'\nagent = 'a'",

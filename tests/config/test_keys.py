@@ -64,11 +64,9 @@ def test_only_what_must_be_given_has_no_default() -> None:
     without = {key.name for key in KEYS} - set(defaults())
 
     assert without == {
-        "schedules.*.cron",
-        "schedules.*.agent",
-        "schedules.*.prompt",
         "channels.*.kind",
         "secrets.*.env",
+        "workflows.*.nodes",
     }
 
 

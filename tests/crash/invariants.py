@@ -19,6 +19,7 @@ from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
 from holdfast.core.program_records import FinishedTurn, ListDelta, LoopPosition, Mail, Question
 from holdfast.core.run import TASK_STATUS_OF, Queue, RunRecord
+from holdfast.core.schedule import Wake
 from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import (
@@ -27,6 +28,7 @@ from holdfast.core.transitions import (
     EffectStatus,
     RunStatus,
     TaskStatus,
+    WakeStatus,
     is_terminal,
 )
 from holdfast.engine.claims.claims import NEVER
@@ -34,6 +36,8 @@ from holdfast.store import Store, Tx
 from holdfast.store.contract import Row
 from holdfast.store.events import START, parse_position
 from holdfast.store.rows.effects import effect_from_row
+from holdfast.store.rows.flows import flow_from_row, flow_node_from_row
+from holdfast.store.rows.gateway import wake_from_row
 from holdfast.store.rows.journal import (
     delta_from_row,
     loop_from_row,
@@ -60,6 +64,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, Task]
     runs: dict[str, RunRecord]
     checkpoints: dict[str, Checkpoint]
+    wakes: dict[str, Wake]
     steps: list[Step]
     events: list[Event]
     counts: dict[str, dict[str, int]]
@@ -104,6 +109,7 @@ def _read(tx: Tx) -> Contents:
         tasks={task.id: task for task in opened("tasks", 1, task_from_row)},
         runs={run.id: run for run in every("runs", 1, run_from_row)},
         checkpoints={one.id: one for one in every("checkpoints", 1, checkpoint_from_row)},
+        wakes={one.id: one for one in every("wakes", 1, wake_from_row)},
         # The rows of steps, and the effects that are their own steps.
         steps=[step for row in scan(tx, "tasks", 1) for step in tx.journal.steps(row[0])],
         events=_feed(tx),
@@ -142,6 +148,7 @@ def assert_ledger_is_whole(store: Store, *, is_at_rest: bool = False) -> Content
     assert_every_interruption_has_at_most_one_follow_up(contents)
     assert_every_paused_run_is_paused_by_one_checkpoint(contents)
     assert_tasks_show_what_their_last_run_shows(contents)
+    assert_every_wake_has_a_task_that_waits_for_it(contents)
     assert_nothing_is_stuck(contents)
     assert_every_step_was_saved_by_a_run_of_its_task(contents)
     assert_an_effect_is_tried_again_only_after_it_failed_for_certain(contents)
@@ -154,9 +161,27 @@ def assert_ledger_is_whole(store: Store, *, is_at_rest: bool = False) -> Content
     assert_every_success_has_waited_for_its_children(contents)
     assert_counts_are_what_a_scan_finds(contents)
     assert_events_tell_the_story_in_order(contents)
+    assert_every_flow_is_as_its_tasks_are(store, contents)
     if is_at_rest:
         assert_everything_has_ended(contents)
     return contents
+
+
+def assert_every_flow_is_as_its_tasks_are(store: Store, contents: Contents) -> None:
+    """A live flow says what it waits for; it counts its live tasks; each of its nodes has its own task."""
+    flows = store.read_now(lambda tx: [flow_from_row(row, tx.sealing) for row in scan(tx, "flows", 1)])
+    nodes = store.read_now(
+        lambda tx: [flow_node_from_row(row, tx.sealing) for row in scan(tx, "flow_nodes", 2)]
+    )
+    tasks = [task for task in contents.tasks.values() if task.flow_id is not None]
+    for flow in flows:
+        mine = [task for task in tasks if task.flow_id == flow.id]
+        assert flow.live == sum(not task.has_ended for task in mine), flow
+        assert (flow.waits_on is None) is flow.has_ended, flow
+        assert not (flow.has_ended and flow.live), flow
+        if flow.has_nodes:
+            started = [node.task_id for node in nodes if node.flow_id == flow.id and node.task_id is not None]
+            assert sorted(started) == sorted(task.id for task in mine), flow
 
 
 def assert_every_task_has_one_unbroken_line_of_runs(contents: Contents) -> None:
@@ -209,11 +234,23 @@ def assert_every_paused_run_is_paused_by_one_checkpoint(contents: Contents) -> N
 
 def assert_tasks_show_what_their_last_run_shows(contents: Contents) -> None:
     lines = _by_task(contents.runs.values())
+    saved = {one.run_id for one in contents.checkpoints.values() if _waits_for_wake(one)}
     for task in contents.tasks.values():
         last = max(lines[task.id], key=lambda run: run.number)
-        assert task.status is _status_shown(last), f"{task.id} is {task.status}, {last.id} {last.status}"
+        status = TaskStatus.WAITING if last.id in saved else _status_shown(last)
+        assert task.status is status, f"{task.id} is {task.status}, {last.id} {last.status}"
         assert (task.result is not None) == (task.status is TaskStatus.SUCCEEDED)
         assert (task.cleanup_after is not None) == task.has_ended
+
+
+def _waits_for_wake(checkpoint: Checkpoint) -> bool:
+    return checkpoint.wake_id is not None and checkpoint.status is CheckpointStatus.PAUSED_FOR_RESTART
+
+
+def assert_every_wake_has_a_task_that_waits_for_it(contents: Contents) -> None:
+    waiting = {one.wake_id for one in contents.checkpoints.values() if _waits_for_wake(one)}
+    pending = {one.id for one in contents.wakes.values() if one.status is WakeStatus.PENDING}
+    assert waiting == pending, "a task waits for a wake that never fires, or a wake is left over"
 
 
 def _status_shown(run: RunRecord) -> TaskStatus:

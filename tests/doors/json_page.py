@@ -19,6 +19,13 @@ from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.errors import ErrorDocument
 from holdfast.views.events import EventPageView
+from holdfast.views.flows import (
+    FlowCancelView,
+    FlowCreatedView,
+    FlowDetailView,
+    FlowPageView,
+    FlowRetriedView,
+)
 from holdfast.views.gateway import (
     GatewayView,
     LetResumeView,
@@ -34,8 +41,16 @@ from holdfast.views.health import (
     VerifiedView,
     VersionView,
 )
+from holdfast.views.imports import ImportView
 from holdfast.views.keys import ExportedView, ImportedView, KeyView, RekeyedView
 from holdfast.views.questions import AnsweredView, QuestionPageView
+from holdfast.views.schedules import (
+    FiringPageView,
+    SchedulePageView,
+    ScheduleRemovedView,
+    ScheduleRunView,
+    ScheduleView,
+)
 from holdfast.views.security import SecurityView
 from holdfast.views.sessions import (
     AgentPageView,
@@ -61,6 +76,7 @@ from holdfast.views.tasks import (
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.up import UnitView, UpView
 from holdfast.views.upkeep import AuditView, MaintenanceView
+from holdfast.views.wakes import WakeHistoryView, WakePageView, WakeView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
@@ -88,6 +104,11 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "tasks retry TASK": RetriedView,
     "tasks retry --status STATUS": RetriedPageView,
     "tasks fork TASK --at PLACE": ForkedView,
+    "tasks flow list": FlowPageView,
+    "tasks flow show FLOW": FlowDetailView,
+    "tasks flow start NAME": FlowCreatedView,
+    "tasks flow cancel FLOW": FlowCancelView,
+    "tasks flow retry FLOW": FlowRetriedView,
     "tasks audit": AuditView,
     "tasks maintenance": MaintenanceView,
     "reviews list": ReviewPageView,
@@ -99,6 +120,15 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "tokens create NAME": TokenMadeView,
     "tokens revoke NAME": TokenRevokedView,
     "tokens rotate NAME": TokenMadeView,
+    "cron list": SchedulePageView,
+    "cron show NAME": ScheduleView,
+    "cron add NAME": ScheduleView,
+    "cron edit NAME": ScheduleView,
+    "cron run NAME": ScheduleRunView,
+    "cron pause NAME": ScheduleView,
+    "cron resume NAME": ScheduleView,
+    "cron remove NAME": ScheduleRemovedView,
+    "cron history": FiringPageView,
     "deliveries list": DeliveryPageView,
     "deliveries retry DELIVERY": DeliveryChangedView,
     "deliveries confirm DELIVERY": DeliveryChangedView,
@@ -107,6 +137,9 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "checkpoints show ID": CheckpointView,
     "checkpoints retry ID": CheckpointLineView,
     "checkpoints prune": PrunedView,
+    "wakes list": WakePageView,
+    "wakes history": WakeHistoryView,
+    "wakes cancel ID": WakeView,
     "audit log": AuditPageView,
     "events": EventPageView,
     "store migrate": MigratedView,
@@ -117,6 +150,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "store key show": KeyView,
     "store key export [FILE]": ExportedView,
     "store key import [FILE]": ImportedView,
+    "import openclaw PATH": ImportView,
     "doctor": DoctorView,
     "config check": ConfigCheckView,
     "security check": SecurityView,

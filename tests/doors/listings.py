@@ -8,10 +8,13 @@ import unicodedata
 import msgspec
 
 from holdfast.core.audit import Actor, AuditOutcome, Door
+from holdfast.core.flow import Flow, FlowMode, FlowNode, NodePlan
+from holdfast.core.flow_definition import place_of
+from holdfast.core.ids import new_flow_id
 from holdfast.core.manifest import Interruption, InterruptionKind, Manifest
 from holdfast.core.task import Failure, Origin
-from holdfast.core.transitions import DeliveryStatus
-from holdfast.store import Store, Tx
+from holdfast.core.transitions import DeliveryStatus, FlowNodeStatus, FlowStatus
+from holdfast.store import Store, Tx, Write
 from tests.builders import START, a_delivery, a_message, a_restart, a_session, a_task
 from tests.doors.test_tasks import hostile_ledger
 
@@ -22,6 +25,8 @@ LISTINGS: dict[str, tuple[str, ...]] = {
     "tasks by text": ("tasks", "--text", "a"),
     "tasks show": ("tasks", "show", "TASK"),
     "tasks steps": ("tasks", "steps", "TASK"),
+    "tasks flow list": ("tasks", "flow", "list"),
+    "tasks flow show": ("tasks", "flow", "show", "FLOW"),
     "tasks audit": ("tasks", "audit"),
     "tasks maintenance": ("tasks", "maintenance"),
     "sessions list": ("sessions", "list", "--all-agents"),
@@ -31,9 +36,13 @@ LISTINGS: dict[str, tuple[str, ...]] = {
     "reviews list": ("reviews", "list"),
     "reviews show": ("reviews", "show", "eff"),
     "questions list": ("questions", "list"),
+    "cron list": ("cron", "list", "--all"),
+    "cron history": ("cron", "history"),
     "deliveries list": ("deliveries", "list"),
     "deliveries list --owed": ("deliveries", "list", "--owed"),
     "checkpoints list": ("checkpoints", "list"),
+    "wakes list": ("wakes", "list"),
+    "wakes history": ("wakes", "history"),
     "checkpoints show": ("checkpoints", "show", "CHECKPOINT"),
     "audit log": ("audit", "log"),
     "events": ("events",),
@@ -80,11 +89,56 @@ def full_ledger(store: Store, text: str) -> tuple[str, str]:
         tx.audit.add(entry)
 
     store.write_now(write)
+    store.write_now(hostile_flow(text))
     return task_id, checkpoint_id
 
 
+def hostile_flow(text: str) -> Write[None]:
+    """A flow as an older version or a damaged disk may have left it: this text wherever a text can stand."""
+    flow = Flow(
+        id=new_flow_id(START),
+        owner=text,
+        mode=FlowMode.MANAGED,
+        goal=text,
+        created_at=START,
+        updated_at=START,
+        status=FlowStatus.BLOCKED,
+        name=text,
+        controller=text,
+        current_step=text,
+        contents=msgspec.json.encode({text: text}),
+        waits_on=f"node:{text}",
+        failure=Failure(kind=text, message=text),
+        cancel_reason=text,
+        nodes=2,
+        failed=1,
+    )
+    plans = [NodePlan(task=text, goal=text), NodePlan(task="b", needs=(text,))]
+    nodes = [
+        FlowNode(
+            flow_id=flow.id,
+            place=place_of(number),
+            id=text if number == 0 else "b",
+            plan=msgspec.json.encode(plan),
+            created_at=START,
+            updated_at=START,
+            status=FlowNodeStatus.FAILED if number == 0 else FlowNodeStatus.PENDING,
+            failure=flow.failure if number == 0 else None,
+            unmet=number,
+        )
+        for number, plan in enumerate(plans)
+    ]
+
+    def write(tx: Tx) -> None:
+        tx.flows.create(flow)
+        tx.flow_nodes.create_many(nodes)
+
+    return write
+
+
 def arguments_of(name: str, task_id: str, checkpoint_id: str) -> tuple[str, ...]:
-    ids = {"TASK": task_id, "CHECKPOINT": checkpoint_id}
+    # The only flow, by its prefix.
+    ids = {"TASK": task_id, "CHECKPOINT": checkpoint_id, "FLOW": "flow_"}
     return tuple(ids.get(word, word) for word in LISTINGS[name])
 
 

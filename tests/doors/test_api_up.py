@@ -386,7 +386,7 @@ def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled
     with httpx.Client(timeout=30, verify=False, trust_env=False) as http:
         told = running.post(http, "chat.history", {"sessionKey": "echo", "after": 0, "limit": 500}).json()
     asked = [message["text"] for message in told["messages"] if message["role"] == "user"]
-    answers = [message["text"] for message in told["messages"] if message["role"] == "agent"]
+    answers = [message["text"] for message in told["messages"] if message["role"] == "assistant"]
     assert restarted.status == 0, restarted.err
     assert last.status == 0
     assert refused == []

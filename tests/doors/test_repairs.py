@@ -9,19 +9,24 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.finding import FindingCode
+from holdfast.core.flow import Flow
 from holdfast.core.run import Queue
-from holdfast.core.task import RuntimeName
-from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
+from holdfast.core.task import RuntimeName, Task
+from holdfast.core.transitions import DeliveryStatus, FlowStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.ledger.flows import FlowChange, NewFlow, creating_flow, updating_flow
+from holdfast.engine.ledger.ledger import cancelling
 from holdfast.runtimes.cli import pid_reference
-from holdfast.store import Store
+from holdfast.store import Store, Tx
 from tests.builders import FAILURE, OTHER_BOOT, a_boot, a_delivery, a_task, stored_run, write
 from tests.doors.calls import Call, Opens, Run
 from tests.doors.test_upkeep import minutes_ago, silent_run
+from tests.engine.flows import RELEASE
 from tests.upkeep.recorded import recorded_run, status_of
 
 
@@ -52,6 +57,55 @@ def of_a_dead_process(store: Store) -> None:
     recorded_run(store, runtime=RuntimeName.MEDIA, details={}, claimed_by=OTHER_BOOT)
 
 
+def a_flow(store: Store, **changes: Any) -> Flow:
+    new = NewFlow(**{"name": "trip", "mode": "task_mirrored"} | changes)
+    return store.write_now(creating_flow(new, now=minutes_ago(60)))
+
+
+def a_running_flow(store: Store) -> None:
+    flow = a_flow(store, mode="managed", controller="planner")
+    change = FlowChange(to=FlowStatus.RUNNING)
+    store.write_now(updating_flow(flow.id, change, revision=1, now=minutes_ago(45)))
+
+
+def a_blocked_flow(store: Store) -> Task:
+    flow = a_flow(store, name=None, mode="managed", definition=RELEASE)
+    (task,) = store.read_now(lambda tx: tx.tasks.of_flow(flow.id))
+    store.write_now(cancelling(task.id, reason="not now", owner=None, now=minutes_ago(45)))
+    return task
+
+
+def a_flow_without_its_blocker(store: Store) -> None:
+    task = a_blocked_flow(store)
+
+    def forget(tx: Tx) -> None:
+        tx.runs.delete_of_tasks([task.id])
+        tx.tasks.delete([(task.id, task.status, task.runtime.value)], keys_expire_at=minutes_ago(1))
+
+    store.write_now(forget)
+
+
+def a_flow_without_its_task(store: Store) -> None:
+    flow = a_flow(store, name=None, mode="managed", definition=RELEASE)
+
+    def forget(tx: Tx) -> None:
+        (task,) = tx.tasks.of_flow(flow.id)
+        tx.runs.delete_of_tasks([task.id])
+        tx.tasks.delete([(task.id, task.status, task.runtime.value)], keys_expire_at=minutes_ago(1))
+
+    store.write_now(forget)
+
+
+def a_flow_whose_tasks_were_not_asked(store: Store) -> None:
+    flow = a_flow(store, name=None, mode="managed", definition=RELEASE)
+
+    def request(tx: Tx) -> None:
+        before = tx.flows.lock(flow.id)
+        tx.flows.save(before, msgspec.structs.replace(before, cancel_requested_at=minutes_ago(6)))
+
+    store.write_now(request)
+
+
 ARRANGED: dict[str, tuple[FindingCode, Callable[[Store], object]]] = {
     "silent recorded work": (FindingCode.STALE_RUNNING, silent_run),
     "recorded work of a dead process": (FindingCode.NO_OWNER, of_a_dead_process),
@@ -79,6 +133,15 @@ ARRANGED: dict[str, tuple[FindingCode, Callable[[Store], object]]] = {
     ),
     "a lost task": (FindingCode.LOST, lambda store: lost(store, is_over=False)),
     "a lost task past its retention": (FindingCode.LOST, lambda store: lost(store, is_over=True)),
+    "a flow without its controller": (FindingCode.STALE_RUNNING, a_running_flow),
+    "a flow that is blocked": (FindingCode.STALE_BLOCKED, a_blocked_flow),
+    "a flow whose blocking task is gone": (FindingCode.BLOCKED_TASK_MISSING, a_flow_without_its_blocker),
+    "a flow whose task is gone": (FindingCode.MISSING_LINKED_TASKS, a_flow_without_its_task),
+    "a flow that mirrors nothing": (FindingCode.MISSING_LINKED_TASKS, a_flow),
+    "a cancelled flow with a task that goes on": (
+        FindingCode.CANCEL_STUCK,
+        a_flow_whose_tasks_were_not_asked,
+    ),
     "a delivery that was given up": (
         FindingCode.DELIVERY_FAILED,
         lambda store: write(

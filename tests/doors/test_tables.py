@@ -118,7 +118,7 @@ def test_every_command_that_lists_is_among_the_listings() -> None:
         name for name in commands(program, "") if name.split()[-1] in {"list", "log", "restarts", "steps"}
     }
 
-    assert listing <= {" ".join(words[:2]) for words in LISTINGS.values()}
+    assert listing <= {" ".join(words[:2]) for words in LISTINGS.values()} | set(LISTINGS)
 
 
 def test_the_shared_options_are_those_of_every_command() -> None:

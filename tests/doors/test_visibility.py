@@ -18,9 +18,11 @@ from holdfast.cli.main import program
 from holdfast.cli.up import MAX_LOGGED_CHARS, RedactingFormatter
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.message import Role
+from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.task import Failure, Origin
 from holdfast.core.transitions import DeliveryStatus, EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.conversation.transcripts import new_message, post
+from holdfast.engine.ledger.flows import NewFlow, creating_flow
 from holdfast.engine.recovery.checkpoints import build
 from holdfast.store import Store, Tx
 from holdfast.views.visibility import PLACES, Exposure
@@ -89,7 +91,18 @@ def fill(store: Store) -> dict[str, str]:
         failure=Failure(kind="not_sent", message=f"no {SECRET}"),
     )
 
+    spec = ScheduleSpec(every_s=60, agent="ada", session="x", prompt=f"use {SECRET} now", description=SECRET)
+    schedule = Schedule(
+        name="tide",
+        source=ScheduleSource.RUNTIME,
+        owner="system",
+        spec=spec,
+        created_at=START,
+        updated_at=START,
+    )
+
     def write(tx: Tx) -> str:
+        tx.schedules.create(schedule)
         put(tx, ended, a_run(ended, status=RunStatus.SUCCEEDED))
         put(tx, task, held)
         tx.effects.create(effect)
@@ -115,11 +128,15 @@ def fill(store: Store) -> dict[str, str]:
         return checkpoint.id
 
     checkpoint_id = store.write_now(write)
+    new = NewFlow(name="triage", controller="mailer", state={"note": SECRET})
+    flow = store.write_now(creating_flow(new, now=START))
     return {
+        "flow": flow.id,
         "ended": ended.id,
         "task": task.id,
         "effect": effect.id,
         "checkpoint": checkpoint_id,
+        "message": message.id,
     }
 
 
@@ -133,18 +150,30 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
         "ledger.wait": [one | {"waitMs": 0} for one in both],
         "ledger.steps": both,
         "ledger.result": both,
+        "flows.get": [{"flowId": ids["flow"]}],
+        "flows.nodes": [{"flowId": ids["flow"]}],
+        "flows.tasks": [{"flowId": ids["flow"]}],
+        "flows.state": [{"flowId": ids["flow"]}],
         "reviews.show": [{"effectId": ids["effect"]}],
         "checkpoints.show": [{"checkpointId": ids["checkpoint"]}],
         "checkpoints.prune": [{"isDryRun": True}],
         "deliveries.list": [{"which": "failed"}, {"which": "owed"}],
+        "cron.get": [{"id": "tide"}],
+        "cron.runs": [{"id": "tide"}, {}],
         "chat.history": [{"sessionKey": SESSION}],
+        "sessions.transcript": [{"sessionKey": SESSION}],
+        "sessions.list": [{"includeDerivedTitles": True, "includeLastMessage": True}],
+        "agent.wait": [{"runId": ids["message"], "timeoutMs": 0}],
         "sessions.get": [{"sessionKey": SESSION}],
         "sessions.tasks": [{"sessionKey": SESSION}],
     }
 
 
 # These change something: what they answer is a line of what the others show.
-CHANGING = {name for name, method in METHODS.items() if method.scope != "operator.read"} - {"ledger.result"}
+CHANGING = {name for name, method in METHODS.items() if method.scope != "operator.read"} - {
+    "ledger.result",
+    "flows.state",
+}
 
 
 def test_each_method_shows_what_the_table_says(house: ServedDoors) -> None:
@@ -163,7 +192,7 @@ def test_each_method_shows_what_the_table_says(house: ServedDoors) -> None:
     assert whole == WHOLE_METHODS
     # They would have shown it: what they are asked about holds it.
     shown = "ledger.show reviews.list reviews.show questions.list deliveries.list events.list sessions.get"
-    assert set(shown.split()) | {"checkpoints.show"} <= redacted
+    assert set(shown.split()) | {"checkpoints.show", "flows.get"} <= redacted
 
 
 def test_those_who_only_read_see_no_conversation_whole_and_no_result(house: ServedDoors) -> None:

@@ -38,6 +38,7 @@ from tests.builders import (
 )
 from tests.doors import waiting_tasks
 from tests.doors.calls import Opens, Run
+from tests.doors.test_flows import blocked_flow
 from tests.doors.test_store import an_older_database
 from tests.doors.test_tasks import damage
 from tests.doors.waiting_page import Row, assert_gone, assert_shown, produces, row_of, rows
@@ -427,6 +428,17 @@ def kept(store: Store, **changes: Any) -> Delivery:
     delivery = a_delivery(origin=Origin(channel="hook", peer="ada"), **changes)
     store.write_now(lambda tx: tx.deliveries.create(delivery))
     return delivery
+
+
+@produces("blocked 1 flow")
+def test_a_flow_that_a_node_blocks(run: Run, row: Row, ledger: Opens) -> None:
+    with ledger() as store:
+        flow_id = blocked_flow(store)
+    assert_shown(run, row)
+
+    assert run(*row.command("tasks flow retry", FLOW=flow_id)).status == 0
+
+    assert_gone(run, row)
 
 
 @produces("undelivered 1 message")

@@ -31,9 +31,10 @@ from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.recovery.rescue import Rescuer
 from holdfast.engine.recovery.resume import Resumer
+from holdfast.engine.recovery.wakes import WakeTimer
 from holdfast.engine.worker.execution import Execution
 from holdfast.store import Store
-from holdfast.testing import Crashed, FailingStore, FakeClock
+from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock
 from tests.engine.tables import dump
 
 LEASE = timedelta(days=3650)
@@ -67,6 +68,7 @@ class Stage:
         self.holdfast = Holdfast(self.store, self.clock, self._known)
         self._rescuer = Rescuer(self.store, self.clock, self._life)
         self._resumer = Resumer(self.store, self.clock, self._life.id)
+        self._wake_timer = WakeTimer(self.store, self.clock, self._resumer)
         self._claims = Claims(
             self.store, self.clock, self._life.id, names=sorted(self._known) or None, lease=LEASE
         )
@@ -106,6 +108,10 @@ class Stage:
     def lose_store(self) -> None:
         """The process dies here: no write of it reaches the ledger any more."""
         self._failing._died_at = _NOWHERE
+
+    def die_at_write(self, number: int) -> None:
+        """The process dies before its write of that number, counted from now on, or after the one before."""
+        self._failing._plan = frozenset({Failpoint(call=len(self._failing.calls) + number, where="before")})
 
     async def start(self, call: Call[Any], **options: Any) -> Handle[Any]:
         return await self.holdfast.start(call, **options)
@@ -165,7 +171,8 @@ class Stage:
         if by:
             self.clock.advance(**by)
             return True
-        due_at = self.store.read_now(lambda tx: tx.runs.next_due_at())
+        dues = self.store.read_now(lambda tx: (tx.runs.next_due_at(), tx.runs.next_wake_at()))
+        due_at = min((one for one in dues if one is not None), default=None)
         if due_at is None or due_at >= NEVER:
             return False
         self.clock.set(max(due_at, self.clock.now()))
@@ -173,6 +180,7 @@ class Stage:
 
     async def _take(self) -> set[asyncio.Task[None]]:
         await self._rescuer.ready_due()
+        await self._wake_timer.run_once()
         taken = set()
         for claimed in await self._claims.take(100):
             task_id = claimed.task.id

@@ -51,6 +51,12 @@ RUNS: dict[str, dict[str, tuple[tuple[Any, ...], object]]] = {
         "keep": (("note.txt", "hello"), 5),
         "pay_rent": (("Ada",), "pay-1"),
     },
+    "flows": {
+        "build": (("app",), {"path": "dist/app"}),
+        "check": (("dist/app",), True),
+        "publish": (("dist/app", "new"), "dist/app: new"),
+        "write_notes": ((), "better tides"),
+    },
 }
 TASKS = [(page, name) for page, tasks in RUNS.items() for name in tasks]
 
@@ -236,7 +242,35 @@ def test_the_payment_of_the_guide_is_made_once_however_the_bank_answers(
 def test_every_block_of_a_guide_has_a_language_that_is_tested(page: str) -> None:
     text = (DOCS / "guides" / f"{page}.md").read_text(encoding="utf-8")
 
-    assert {language for language, _ in BLOCK.findall(text)} <= {"python", "diff", ""}
+    assert {language for language, _ in BLOCK.findall(text)} <= {"python", "diff", "yaml", ""}
+
+
+def test_the_flows_of_the_guide_run_from_python_and_from_the_settings(
+    pages: dict[str, ModuleType], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pages["flows"]
+    (place / "config").mkdir(mode=0o700)
+    (place / "config" / "workflows.yaml").write_text("".join(blocks("flows", "yaml")))
+    (place / "shop").mkdir()
+    (place / "shop" / "tasks.py").write_text("\n".join(blocks("flows", "python")))
+    monkeypatch.syspath_prepend(str(place))
+    release = hf.read_flows(place)["release"]
+
+    async def run() -> tuple[str, hf.Flow, dict[str, Any]]:
+        tasks = list(tasks_of(module).values())
+        async with hf.open("memory:", tasks=tasks) as holdfast:
+            shipped = await module.ship(holdfast)
+            trip = await module.plan_a_trip(holdfast)
+            handle = await holdfast.start_flow(release, key="2026-01")
+            return shipped, trip, await handle.results()
+
+    shipped, trip, results = asyncio.run(run())
+
+    assert shipped == "dist/app: better tides"
+    assert (trip.status.value, trip.revision) == ("succeeded", 5)
+    assert results["publish"] == "dist/app: A better release."
+    report = asyncio.run(crash_everywhere(module.release, tasks=list(tasks_of(module).values())))
+    assert report.status.value == "succeeded"
 
 
 def test_the_commands_of_a_guide_exist() -> None:

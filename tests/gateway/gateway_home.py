@@ -174,7 +174,7 @@ class GatewayHome:
 
     def is_quiet(self) -> bool:
         """No message is being answered, and none waits."""
-        sessions = self.ask("sessions.list", limit=200)["sessions"]
+        sessions = self.ask("sessions.page", limit=200)["sessions"]
         return all(session["status"] == "idle" and not session.get("queued") for session in sessions)
 
     def wait_for(self, is_so: Any, what: str, *, patience_s: float = PATIENCE_S) -> None:

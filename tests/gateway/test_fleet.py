@@ -223,7 +223,7 @@ def until_quiet(one: GatewayHome) -> None:
 
 def owed(one: GatewayHome) -> int:
     """How many messages wait, and are being answered."""
-    sessions = one.ask("sessions.list", limit=200)["sessions"]
+    sessions = one.ask("sessions.page", limit=200)["sessions"]
     return sum(session.get("queued", 0) + (session["status"] != "idle") for session in sessions)
 
 

@@ -90,5 +90,5 @@ def test_a_gateway_that_is_killed_while_it_keeps_an_outcome_leaves_it_to_a_perso
 
 
 def answers(one: GatewayHome, agent: str) -> list[str]:
-    told = one.ask("chat.history", sessionKey=agent, after=0)["messages"]
+    told = one.ask("sessions.transcript", sessionKey=agent, after=0)["messages"]
     return [message["text"] for message in told if message["role"] == "agent"]

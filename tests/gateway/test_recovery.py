@@ -11,17 +11,19 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from holdfast.config.sections import RestartSettings, ScheduleSettings
+from holdfast.config.sections import CronSettings, RestartSettings, ScheduleSettings
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_restart_id
 from holdfast.core.manifest import InterruptionOutcome, Restart, Trigger
 from holdfast.core.message import Role
+from holdfast.core.schedule_spec import ScheduleSpec
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, RestartStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.recovery.rescue import BATCH, Reaper
+from holdfast.engine.schedules.changes import adding
 from holdfast.gateway.conversations import Conversations, settle
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import planning, save_file
@@ -630,3 +632,54 @@ async def test_the_account_of_a_message_comes_back_in_its_letter_its_checkpoint_
     (restart,) = store.read_now(lambda tx: tx.restarts.page())
     routed = {(one.key, one.channel, one.channel_target) for one in restart.manifest.active_sessions}
     assert routed == {(f"agent:main:{one.peer}", one.channel, one.peer) for one in (ADA, BEN)}
+
+
+async def test_a_firing_whose_schedule_says_no_retry_is_cancelled_and_others_are_queued_again(
+    store: Store, clock: FakeClock, homes: Callable[[str], Path]
+) -> None:
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
+    for name, retry in (("once", False), ("again", None)):
+        spec = ScheduleSpec(every_s=3600, anchor_at=clock.now(), task="task", retry=retry)
+        store.write_now(adding(name, spec, owner="system", now=clock.now(), known={"task"}))
+    clock.advance(hours=1)
+    await Cron(store, clock, {}).run_once()
+    claimed = await a.parts.claims.take(10)
+    assert len(claimed) == 2
+    a.die()
+    clock.advance(seconds=LATER_S)
+
+    await b.pass_by()
+    await Cron(store, clock, {}).run_once()
+
+    (once,), (again,) = (store.read_now(lambda tx, n=n: tx.firings.page(n)) for n in ("once", "again"))  # type: ignore[misc]
+    assert (once.status, once.is_retry) == (FiringStatus.FAILED, False)
+    assert (again.status, again.is_retry) == (FiringStatus.REQUEUED, True)
+    runs = store.read_now(lambda tx: tx.runs.of_task(again.task_id or ""))
+    assert [one.resumes_run_id is not None for one in runs] == [False, True]
+
+
+async def test_a_firing_that_is_interrupted_again_and_again_is_given_up_at_the_bound(
+    store: Store, clock: FakeClock, homes: Callable[[str], Path]
+) -> None:
+    spec = ScheduleSpec(every_s=3600, anchor_at=clock.now(), task="task")
+    store.write_now(adding("night", spec, owner="system", now=clock.now(), known={"task"}))
+    clock.advance(hours=1)
+    await Cron(store, clock, {}).run_once()
+    (firing,) = store.read_now(lambda tx: tx.firings.page("night"))
+
+    for number in range(3):
+        dying = await RecoveringGateway.open(store, clock, homes(f"dying-{number}"))
+        (one,) = await dying.parts.claims.take(10)
+        await dying.parts.journal.save_step(one.claim, f"step {number}", 1)  # progress: not a crash loop
+        dying.die()
+        clock.advance(seconds=LATER_S)
+        survivor = await RecoveringGateway.open(store, clock, homes(f"survivor-{number}"))
+        survivor.recovery.cron = CronSettings(max_retries=2)
+        await survivor.pass_by()
+        survivor.die()
+
+    task = store.read_now(lambda tx: tx.tasks.get(firing.task_id or ""))
+    assert task.status is TaskStatus.CANCELLED
+    assert task.cancel_reason is not None
+    assert "interrupted 3 times, and cron.max_retries is 2" in task.cancel_reason

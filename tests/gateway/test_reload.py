@@ -182,7 +182,7 @@ async def test_a_process_without_a_free_descriptor_goes_on_looking(
 async def test_what_cannot_be_applied_is_tried_again_and_told_once(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, desk.service._on_live = desk.service._on_live, lambda _: 1 / 0  # type: ignore[assignment]
+    real, desk.service._on_live = desk.service._on_live, lambda _: 1 / 0  # type: ignore[assignment,return-value]
     desk.write(20)
     for _ in range(3):
         await desk.service.look()

@@ -67,5 +67,5 @@ def reviews(one: GatewayHome) -> list[Any]:
 
 
 def answers(one: GatewayHome) -> list[str]:
-    told = one.ask("chat.history", sessionKey="coder", after=0)["messages"]
+    told = one.ask("sessions.transcript", sessionKey="coder", after=0)["messages"]
     return [message["text"] for message in told if message["role"] == "agent"]

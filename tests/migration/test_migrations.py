@@ -20,12 +20,13 @@ from holdfast.store import Store
 from holdfast.store.expected_schema import shape_of
 from holdfast.store.migrations import Migration, check_schema, load_migrations
 from holdfast.store.queries import DIALECTS, load_queries
+from holdfast.store.rows.flows import row_from_flow
 from holdfast.store.rows.journal import row_from_step, row_from_turn
 from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore, migrate_file
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
-from tests.builders import a_run, a_step, a_task
+from tests.builders import a_flow, a_run, a_step, a_task
 from tests.servers import PostgresServer
 from tests.store.program_records import a_summary, a_turn
 
@@ -63,6 +64,10 @@ FROZEN = {
         6: "fec5b21845c263bd1ef3600fcdc21a233a441299626010f3c196c36c755eb72d",
         7: "ccaa4fd8b6cc412b158881acf63575d7936a095943cc1d27f20861727dcfa7d2",
         8: "a52b4d6a0960a786d0fcf82014885ebe7a3eda825fc5c38a3c08c1b379394bab",
+        9: "7a4d29f71047cf4e9df351411b0cc516c175bf21c31ca09585d501979e62c339",
+        10: "d737b66cb61e19a022525f6da2616efb0f154166523c16d6171bba9c0238e010",
+        11: "fcc008ec0aee188cf981cf150be47d55b2c4e4c7470a8db349c427c76f326073",
+        12: "1d7a294998b0b466fe747f2d0e640a74ccc1c8415537eb320503774bebbd976b",
     },
     "postgres": {
         1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f",
@@ -73,6 +78,10 @@ FROZEN = {
         6: "35f20e544386e973c830c47b33d59b5e4fc709717446b45198d39efaa4f6e343",
         7: "7e0ca0feb5474023dd678c0b3561966e60f06e68bf69ab6c379efa735d970868",
         8: "6f7575842be5fccf8197c697ad96fa56d8944967eb903d25243918673fa96aee",
+        9: "877034710388026d8fcb646ba92c8aa3ec3d80cc9b1b76bbf625f52a081cf4b5",
+        10: "14efc388ba025d9eee3f8e2b67058cc72fee14c3db771a1fe5d0f8ac791bc4ab",
+        11: "fe3311fcad8b218ec51951e129db61802ac9f621e4952649bca13e982675b867",
+        12: "2dc0f2b491b5e2fb9e109644df20ae02b45d1ca625b4bf35b59dfce920ee7459",
     },
 }
 
@@ -515,7 +524,9 @@ def test_a_ledger_of_the_first_schema_is_brought_to_the_newest_also_after_a_kill
     database: Database, released: list[Migration], start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     database.migrate(released[:1])
-    known = database.ask("SELECT name, value FROM ledger_facts ORDER BY name")
+    # SQLite's count of the changes of the schema is among the facts, too, and changes with it.
+    facts = "SELECT name, value FROM ledger_facts WHERE name <> 'checked_schema' ORDER BY name"
+    known = database.ask(facts)
     tables = database.tables()
 
     child = start(BEFORE, database.dialect, database.address)
@@ -525,7 +536,7 @@ def test_a_ledger_of_the_first_schema_is_brought_to_the_newest_also_after_a_kill
     assert (applied(database), database.tables()) == (recorded(released[:1]), tables)
     assert database.migrate(released, may_upgrade=True) == released[1:]
     assert "audit_log" in database.tables()
-    assert database.ask("SELECT name, value FROM ledger_facts ORDER BY name") == known
+    assert database.ask(facts) == known
 
 
 @pytest.mark.slow
@@ -570,6 +581,18 @@ def test_the_steps_of_a_ledger_from_before_they_were_kept_are_shown(
         ("open", "", '"high"', True),
     ]
     assert problems == []
+
+
+def test_a_flow_of_an_older_ledger_is_counted_and_read(database: Database, released: list[Migration]) -> None:
+    database.migrate([one for one in released if one.number < 9])
+    flow = a_flow(contents=b'{"step": 1}')
+    insert(database, "flows", list(row_from_flow(flow, CLOSED).values())[:15])
+
+    database.migrate(released, may_upgrade=True)
+
+    with closing(database.open()) as store:
+        assert store.read_now(lambda tx: tx.flows.get(flow.id)) == flow
+        assert store.verify() == []
 
 
 def insert(database: Database, table: str, row: Iterable[object]) -> None:

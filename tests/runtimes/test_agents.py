@@ -152,8 +152,9 @@ async def test_an_agent_that_raises_is_tried_three_times(stage: Stage, tmp_path:
 async def test_what_its_author_declared_of_a_task_holds_for_the_agent() -> None:
     config = Config(agents={"scholar": AgentSettings(callable=f"{HERE}:research")})
 
-    (definition,) = definitions(config)
+    definition, command = definitions(config)
 
+    assert command.name == "cron.command"
     assert definition.name == "agent.scholar"
     assert definition.attempts == 2
     assert definition.timeout == sample_agents.research.timeout

@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.channels.webhook import read_inbound, verify
 from holdfast.config.files import load
+from holdfast.core.agent_checkpoint import read_document
 from holdfast.core.message import Envelope, Role
+from holdfast.runtimes.command import AgentPacket
 from holdfast.runtimes.contract import AgentInput
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
 from tests.architecture.source import DOCS
@@ -36,9 +39,16 @@ def test_the_settings_of_the_guide_are_accepted(tmp_path: Path) -> None:
 
     config = load(tmp_path, {}, {}).config
 
-    assert set(config.agents) == {"scholar", "coder", "clerk"}
+    assert set(config.agents) == {"scholar", "coder", "clerk", "claude", "codex", "claw"}
     assert set(config.channels) == {"team", "alarm"}
     assert set(config.schedules) == {"tide"}
+
+
+def test_the_checkpoint_and_the_packet_of_the_guide_are_the_real_ones() -> None:
+    document, packet, _ = blocks("json")
+
+    assert read_document(document, ["task_…"]).next_actions == ["collect", "export"]
+    assert set(msgspec.json.decode(packet)) == set(AgentPacket.__struct_encode_fields__)
 
 
 def test_the_agents_of_the_guide_can_be_declared(programs: dict[str, Any]) -> None:
@@ -61,7 +71,7 @@ def test_the_agents_of_the_guide_can_be_declared(programs: dict[str, Any]) -> No
 
 
 def test_the_signature_of_the_guide_is_accepted(programs: dict[str, Any]) -> None:
-    (body,) = (block.encode() for block in blocks("json"))
+    *_, body = (block.encode() for block in blocks("json"))
     secret = b"a secret of the sea"
 
     verify("team", [secret], programs["signature"](secret, body), body, datetime.now(UTC))  # noqa: TID251 - as signed

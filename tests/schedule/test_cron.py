@@ -15,17 +15,22 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from holdfast.config.sections import ScheduleSettings
-from holdfast.core.errors import RowDamaged, StoreUnavailable
+from holdfast.config.timetable import due_between, next_after
+from holdfast.core.errors import RowDamaged, SettingsError, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.message import Role
 from holdfast.core.schedule import Firing
 from holdfast.core.transitions import FiringStatus, MessageStatus
 from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.program.author_api import Run
+from holdfast.engine.schedules.due import MAX_MISSED
+from holdfast.engine.schedules.firing import Fired
 from holdfast.runtimes.contract import AgentInput
-from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
+from holdfast.schedule.cron import Cron, requeuing
 from holdfast.store import Store
+from holdfast.store.rows.schedules import row_from_schedule
 from holdfast.store.schedules import FiringTable
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
 from tests.builders import START, due_by, later
 from tests.conftest import Ledger
@@ -182,39 +187,47 @@ async def test_two_gateways_fire_each_occurrence_once(ledger: Ledger) -> None:
     assert len(set(posted(first))) == len(posted(first)) == 10
 
 
-async def test_gateways_that_set_a_schedule_to_other_times_both_fire_theirs(
+async def test_gateways_that_set_a_schedule_to_other_times_follow_the_latest_settings(
     store: Store, clock: FakeClock
 ) -> None:
-    full, half = (cron(store, clock, hourly=a_schedule(cron=f"{minute} * * * *")) for minute in (0, 30))
+    full, half = (
+        Cron(store, clock, {"hourly": a_schedule(cron=f"{minute} * * * *")}, place=f"home-{minute}")
+        for minute in (0, 30)
+    )
     await full.run_once()
     await half.run_once()
 
-    fired = [0, 0]
-    for _ in range(2 * 60 * 24):
+    for _ in range(2 * 60 * 3):
         clock.advance(seconds=30)
-        for place, one in enumerate((full, half)):
-            fired[place] += (await one.run_once()).fired
+        for one in (full, half):
+            await one.run_once()
 
-    assert fired == [24, 24]
+    assert [one.occurrence_at for one in firings(store)] == [
+        later(minutes=30 + 60 * hour) for hour in range(3)
+    ]
 
 
-async def test_a_schedule_that_another_gateway_fires_for_another_session_says_that_it_starves(
-    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+async def test_one_name_for_two_agents_on_two_gateways_is_refused_where_it_is_declared(
+    store: Store, clock: FakeClock
 ) -> None:
-    ours, theirs = (cron(store, clock, hourly=a_schedule(agent=agent)) for agent in ("scholar", "sailor"))
-    await ours.run_once()
-    await theirs.run_once()
+    ours, theirs = (
+        Cron(store, clock, {"hourly": a_schedule(agent=agent)}, place=f"home of {agent}")
+        for agent in ("scholar", "sailor")
+    )
+    await ours.declare()
 
-    fired = 0
-    for _ in range(3):
-        clock.advance(hours=1)
-        fired += (await ours.run_once()).fired
-        assert await theirs.run_once() == await theirs.run_once() == Fired()
+    with pytest.raises(SettingsError) as refused:
+        await theirs.declare()
 
-    assert fired == 3
-    told = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
-    assert len(told) == 3
-    assert "hourly fired for agent:scholar:cron-hourly" in told[0]
+    told = str(refused.value)
+    assert "schedules.hourly: the gateway at home of scholar declares this name for agent scholar" in told
+    assert "for agent sailor" in told
+    assert "holdfast cron remove hourly --force" in told
+    # A gateway that went away does not block the name for ever.
+    clock.advance(hours=25)
+    await theirs.declare()
+    with pytest.raises(SettingsError, match="home of sailor"):
+        await ours.declare()
 
 
 async def test_a_schedule_that_was_moved_to_another_session_complains_of_no_one(
@@ -453,13 +466,29 @@ async def test_two_gateways_fire_what_was_missed_before_its_time_once(ledger: Le
 # --- one that is broken
 
 
-async def test_a_damaged_firing_stops_no_other_schedule(
+async def test_a_damaged_schedule_stops_no_other_one(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = cron(store, clock, **{name: a_schedule(session=name) for name in ("ebb", "flow", "slack")})
+    await service.run_once()
+    clock.advance(hours=1)
+    row = store.read_now(lambda tx: tx.schedules.get("ebb"))
+    damaged = row_from_schedule(row, CLOSED) | {"owner": "another", "expected": row.revision}
+    store.write_now(lambda tx: tx.statements.run("edit_schedule", damaged))
+
+    assert await service.run_once() == Fired(fired=2)
+    assert [one.getMessage().split(",")[0] for one in caplog.records if one.levelname == "ERROR"] == [
+        "schedule ebb could not be read"
+    ]
+
+
+async def test_a_schedule_that_raises_stops_no_other_one(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = cron(store, clock, **{name: a_schedule(session=name) for name in ("ebb", "flow", "slack")})
     await service.run_once()
     clock.advance(hours=1)
-    _let_last_of_raise(monkeypatch, "ebb", RowDamaged("firing", "firing_1", "digest"))
+    _let_find_raise(monkeypatch, "ebb", RowDamaged("firing", "firing_1", "digest"))
 
     assert await service.run_once() == Fired(fired=2)
     assert [one.getMessage().split(";")[0] for one in caplog.records if one.levelname == "ERROR"] == [
@@ -471,7 +500,9 @@ async def test_a_ledger_that_is_away_ends_the_pass(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = cron(store, clock, **{name: a_schedule(session=name) for name in ("ebb", "flow")})
-    _let_last_of_raise(monkeypatch, "ebb", StoreUnavailable("away"))
+    await service.run_once()
+    clock.advance(hours=1)
+    _let_find_raise(monkeypatch, "ebb", StoreUnavailable("away"))
 
     with pytest.raises(StoreUnavailable):
         await service.run_once()
@@ -486,15 +517,15 @@ async def test_a_beginning_that_cannot_be_read_is_now(store: Store, clock: FakeC
     assert await service.run_once() == Fired(fired=1)
 
 
-def _let_last_of_raise(monkeypatch: pytest.MonkeyPatch, schedule: str, error: Exception) -> None:
-    real = FiringTable.last_of
+def _let_find_raise(monkeypatch: pytest.MonkeyPatch, schedule: str, error: Exception) -> None:
+    real = FiringTable.find
 
-    def last_of(self: FiringTable, name: str, **params: Any) -> Firing | None:
-        if name == schedule:
+    def find(self: FiringTable, firing: Firing) -> Firing | None:
+        if firing.schedule == schedule:
             raise error
-        return real(self, name, **params)
+        return real(self, firing)
 
-    monkeypatch.setattr(FiringTable, "last_of", last_of)
+    monkeypatch.setattr(FiringTable, "find", find)
 
 
 async def test_a_crash_between_any_two_writes_fires_once() -> None:
@@ -640,31 +671,35 @@ def test_the_occurrences_of_a_time_are_the_same_forwards_and_backwards(
         if moment > after:
             forwards.append(moment)
 
-    assert due_between(schedule, after, until) == forwards[-(MAX_MISSED + 1) :]
+    assert due_between(schedule.spec, after, until, limit=MAX_MISSED + 1) == forwards[-(MAX_MISSED + 1) :]
 
 
 def test_an_occurrence_is_due_at_its_very_moment() -> None:
     schedule = a_schedule()
 
-    assert due_between(schedule, START, later(hours=1)) == [later(hours=1)]
-    assert due_between(schedule, START, later(hours=1) - timedelta(microseconds=1)) == []
-    assert due_between(schedule, later(hours=1), later(hours=1)) == []
-    assert next_after(schedule, START) == later(hours=1)
+    assert due_between(schedule.spec, START, later(hours=1), limit=9) == [later(hours=1)]
+    assert due_between(schedule.spec, START, later(hours=1) - timedelta(microseconds=1), limit=9) == []
+    assert due_between(schedule.spec, later(hours=1), later(hours=1), limit=9) == []
+    assert next_after(schedule.spec, START) == later(hours=1)
 
 
 def test_the_time_zone_of_a_schedule_counts() -> None:
     schedule = a_schedule(cron="0 9 * * *", tz="Europe/Berlin")
 
-    winter = next_after(schedule, datetime(2026, 1, 10, tzinfo=UTC))
-    summer = next_after(schedule, datetime(2026, 7, 10, tzinfo=UTC))
+    winter = next_after(schedule.spec, datetime(2026, 1, 10, tzinfo=UTC))
+    summer = next_after(schedule.spec, datetime(2026, 7, 10, tzinfo=UTC))
 
+    assert winter is not None
+    assert summer is not None
     assert (winter.hour, summer.hour) == (8, 7)
 
 
 async def test_the_service_wakes_when_something_is_due(store: Store, clock: FakeClock) -> None:
     service = cron(store, clock)
+    assert service.next_due_at() is None
+    await service.run_once()
+    await service.run_once()
     assert service.next_due_at() == later(hours=1)
-    assert Cron(store, clock, {}).next_due_at() is None
     service.stop()
 
     async with asyncio.timeout(10):

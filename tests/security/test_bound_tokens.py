@@ -14,6 +14,7 @@ from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.methods import METHODS
 from holdfast.api.tokens import Tokens
 from holdfast.core.manifest import Manifest
+from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.task import Origin
 from holdfast.core.transitions import (
     CheckpointStatus,
@@ -23,6 +24,7 @@ from holdfast.core.transitions import (
     RunStatus,
     TaskStatus,
 )
+from holdfast.engine.ledger.flows import NewFlow, creating_flow
 from holdfast.store import Tx
 from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.builders import (
@@ -51,6 +53,13 @@ CALLERS = {
     "both": Caller(who="bound", scopes=BOTH, owner="me", tasks=frozenset({"mine"})),
 }
 # What is asked of each method with one id of a kind; a new method needs a line here.
+_CREATED = {"sourceId": "x-1", "owner": "bound", "goal": "x", "createdAt": "2026-01-01T00:00:00Z"}
+IMPORTED_TASK = _CREATED | {"runtime": "cli", "name": "x", "status": "queued"}
+IMPORTED_FLOW = _CREATED | {
+    "mode": "task_mirrored",
+    "status": "queued",
+    "updatedAt": "2026-01-01T00:00:00Z",
+}
 PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "tasks.list": [("task", {"cursor": "ID"}), ("session", {"sessionKey": "ID"}), ("", {"agentId": "ada"})],
     "tasks.get": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
@@ -67,6 +76,36 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("", {"key": CANARY}),
         ("", {"name": "theirs", "agentId": "ada"}),
     ],
+    "cron.list": [
+        ("", {"includeDisabled": True}),
+        ("schedule", {"pageToken": "ID"}),
+        ("", {"query": CANARY}),
+    ],
+    "cron.get": [("schedule", {"id": "ID"})],
+    "cron.status": [("", {})],
+    "cron.add": [
+        (
+            "session",
+            {
+                "name": "mine",
+                "schedule": {"kind": "every", "everyMs": 3_600_000},
+                "payload": {"kind": "agentTurn", "message": "x"},
+                "sessionKey": "ID",
+            },
+        ),
+        (
+            "",
+            {
+                "name": "mine",
+                "schedule": {"kind": "every", "everyMs": 3_600_000},
+                "payload": {"kind": "command", "argv": ["true"]},
+            },
+        ),
+    ],
+    "cron.update": [("schedule", {"id": "ID", "patch": {"enabled": False}})],
+    "cron.remove": [("schedule", {"id": "ID"}), ("schedule", {"id": "ID", "force": True})],
+    "cron.run": [("schedule", {"id": "ID", "requestId": "x"})],
+    "cron.runs": [("schedule", {"id": "ID"}), ("", {"scope": "all"})],
     "ledger.show": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
     "ledger.wait": [("task", {"taskId": "ID", "waitMs": 0}), ("session", {"taskId": "ID", "waitMs": 0})],
     "ledger.notify": [("task", {"taskId": "ID", "notify": "silent"})],
@@ -93,6 +132,23 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("", {"name": "mine", "goal": "x", "owner": "victim", "key": CANARY}),
         ("session", {"name": "agent.ada", "goal": "x", "arguments": {"session_key": "ID"}}),
     ],
+    "flows.list": [("flow", {"pageToken": "ID"}), ("", {"owner": "victim"}), ("", {"status": ["queued"]})],
+    "flows.get": [("flow", {"flowId": "ID"})],
+    "flows.nodes": [("flow", {"flowId": "ID"})],
+    "flows.tasks": [("flow", {"flowId": "ID"})],
+    "flows.state": [("flow", {"flowId": "ID"})],
+    "flows.create": [
+        ("", {"name": "x", "controller": "c", "owner": "victim", "key": CANARY}),
+        ("task", {"name": "x", "mode": "task_mirrored", "taskIds": ["ID"]}),
+    ],
+    "flows.start": [("", {"name": "theirs", "owner": "victim"})],
+    "flows.update": [("flow", {"flowId": "ID", "expectedRevision": 1, "state": 1})],
+    "flows.wait": [("flow", {"flowId": "ID", "expectedRevision": 1, "wait": 1})],
+    "flows.resume": [("flow", {"flowId": "ID", "expectedRevision": 1})],
+    "flows.finish": [("flow", {"flowId": "ID", "expectedRevision": 1})],
+    "flows.fail": [("flow", {"flowId": "ID", "expectedRevision": 1, "message": "x"})],
+    "flows.cancel": [("flow", {"flowId": "ID"})],
+    "flows.retry": [("flow", {"flowId": "ID"})],
     "reviews.list": [("effect", {}), ("effect", {"pageToken": "ID"})],
     "reviews.show": [("effect", {"effectId": "ID"})],
     "reviews.resolve": [("effect", {"effectId": "ID", "decision": "retry"})],
@@ -106,15 +162,36 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "checkpoints.show": [("checkpoint", {"checkpointId": "ID"})],
     "checkpoints.retry": [("checkpoint", {"checkpointId": "ID"})],
     "checkpoints.prune": [("", {"isDryRun": True, "olderThanS": 0})],
+    "wakes.list": [("task", {"taskId": "ID"}), ("", {})],
+    "wakes.history": [("task", {"taskId": "ID"}), ("", {})],
+    "wakes.cancel": [("", {"wakeId": "wake_none"})],
+    "wake": [("", {"mode": "now", "text": "x"})],
     "events.list": [("task", {"taskId": "ID"}), ("", {}), ("", {"after": "0"})],
     "audit.list": [("", {}), ("task", {"subject": "ID"}), ("", {"who": "victim"})],
     "upkeep.audit": [("", {}), ("", {"code": "delivery_failed"})],
     "upkeep.maintenance": [("", {}), ("", {"isDryRun": False})],
     "chat.send": [("session", {"sessionKey": "ID", "message": "x"})],
     "chat.history": [("session", {"sessionKey": "ID"})],
-    "sessions.list": [("", {})],
+    "chat.abort": [("session", {"sessionKey": "ID"})],
+    "sessions.list": [("", {"includeLastMessage": True})],
+    "sessions.page": [("", {})],
+    "sessions.transcript": [("session", {"sessionKey": "ID"})],
+    "sessions.abort": [("session", {"key": "ID", "clearQueued": True})],
+    "agent": [("session", {"sessionKey": "ID", "message": "x", "idempotencyKey": "k"})],
+    "agent.wait": [("", {"runId": "msg_none"})],
+    "send": [("", {"to": "victim", "message": "x", "channel": "hook", "idempotencyKey": "k"})],
+    "models.list": [("session", {"sessionKey": "ID"})],
+    "question.list": [("question", {})],
+    "question.get": [("question", {"id": "ID"})],
+    "question.resolve": [("question", {"id": "ID", "answers": {"answers": {"answer": ["x"]}}})],
+    "channels.status": [("", {})],
+    "logs.tail": [("", {})],
+    "status": [("", {"includeCliProjection": True})],
+    "system-presence": [("", {})],
+    "config.schema": [("", {})],
     "sessions.get": [("session", {"sessionKey": "ID"})],
     "sessions.tasks": [("session", {"sessionKey": "ID"})],
+    "sessions.spawn": [("session", {"sessionKey": "ID", "task": "x", "task_id": "x", "agentId": "ada"})],
     "sessions.send": [("session", {"sessionKey": "ID", "message": "x"})],
     "agents.list": [("", {})],
     "health": [("", {})],
@@ -128,6 +205,9 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "store.accept": [("", {})],
     "config.get": [("", {})],
     "rpc.describe": [("", {})],
+    "imports.begin": [("", {"source": "openclaw", "name": "/tmp/openclaw"})],
+    "imports.flows": [("", {"source": "openclaw", "batchId": "imp_1", "flows": [IMPORTED_FLOW]})],
+    "imports.tasks": [("", {"source": "openclaw", "batchId": "imp_1", "tasks": [IMPORTED_TASK]})],
     "tokens.list": [("", {})],
     "tokens.create": [("", {"name": "more", "scopes": ["operator.admin"]})],
     "tokens.revoke": [("", {"name": "bound"})],
@@ -160,7 +240,19 @@ class RevokedClient:
             timestamp="2026-03-29T23:25:30Z", reason=CANARY, triggered_by=CANARY, restart_id="rst_victim"
         )
 
+        spec = ScheduleSpec(every_s=3600, agent="ada", session="x", prompt=CANARY, description=CANARY)
+        schedule = Schedule(
+            name="schedule-victim",
+            source=ScheduleSource.RUNTIME,
+            owner="victim",
+            spec=spec,
+            created_at=START,
+            updated_at=START,
+            due_at=START,
+        )
+
         def write(tx: Tx) -> None:
+            tx.schedules.create(schedule)
             put(tx, task, run, checkpoints=(checkpoint,))
             put(tx, alive, asks)
             tx.effects.create(effect)
@@ -173,6 +265,8 @@ class RevokedClient:
             tx.restarts.create(a_restart(id="rst_victim", manifest=manifest))
 
         house.gateway.store.write_now(write)
+        new = NewFlow(name="theirs", goal=CANARY, owner="victim", controller="c", state=CANARY)
+        flow = house.gateway.store.write_now(creating_flow(new, now=START))
         self.before = self.look(house)
         self.ids: dict[str, list[str]] = {
             "task": [task.id, alive.id],
@@ -181,6 +275,8 @@ class RevokedClient:
             "question": [question.id],
             "delivery": [delivery.id],
             "session": [SESSION],
+            "schedule": [schedule.name],
+            "flow": [flow.id],
             "": [NOTHING],
         }
         self.all_ids = {one for ids in self.ids.values() for one in ids} - {NOTHING, SESSION} | {
@@ -194,9 +290,11 @@ class RevokedClient:
         def read(tx: Tx) -> object:
             return (
                 [(one.id, one.status, one.cancel_requested_at) for one in tx.tasks.page(owner="victim")],
+                [(one.id, one.revision) for one in tx.flows.page()],
                 [(one.id, one.status) for one in tx.deliveries.failed(limit=9)],
                 [one.id for one in tx.messages.before(SESSION, limit=9)],
                 [one.id for one in tx.checkpoints.page(limit=9)],
+                tx.schedules.page(limit=9),
             )
 
         return house.gateway.store.read_now(read)

@@ -58,7 +58,7 @@ QUERIES = load_queries("sqlite")
 
 # To be scanned on purpose: they read everything back, or check the file.
 VERIFICATION = re.compile(
-    r"scan_\w+|count_(tasks|runtimes|runs|checkpoints)|integrity_check|applied_migrations|schema_\w+"
+    r"scan_\w+|count_(tasks|runtimes|runs|checkpoints|flows)|integrity_check|applied_migrations|schema_\w+"
 )
 
 # These hold only what is in flight or ready, so that walking through them does not depend on history.
@@ -67,11 +67,12 @@ PARTIAL = {
     "deliveries_attempting",
     "deliveries_due",
     "firings_open",
+    "flows_unstamped",
     # Reports of producers that went wrong, newest first and limited.
     "recorded_tasks_dropped",
     "recorded_tasks_late",
     "restarts_open",
-    "run_checkpoints_paused",
+    "run_checkpoints_resumable",
     "run_checkpoints_resuming",
     "runs_alone",
     "runs_claimed",
@@ -85,16 +86,17 @@ PARTIAL = {
     "tasks_to_stop",
 }
 # From one end, and no further than the limit.
-FROM_ONE_END = {"newest_events", "oldest_event"}
-# Few rows, however long the history: a process leaves one, and retention takes it.
-SMALL = {"boots"}
+FROM_ONE_END = {"newest_change_of_schedules", "newest_events", "oldest_event"}
+# Few rows, however long the history: a process leaves one, and retention takes it; a schedule that is over is
+# removed.
+SMALL = {"boots", "schedules"}
 
 # What a query has gathered itself, from searches that are looked at like any others.
 GATHERED = re.compile(r"all_parts|first_due|owed|past|present|tree|waiting|CONSTANT|\(subquery-\d+\)")
 
 # What is sorted is small: all that one boot carries or resumes, what is ready or paused of one task and those
-# that it started, steps or effects of a task, one or two rows; or it is asked for once, when a process
-# starts: the names of what is ready.
+# that it started, steps or effects of a task, open firings, one or two rows; or it is asked for once, when a
+# process starts: the names of what is ready.
 MAY_SORT = {
     "boots_in_flight",
     "claims_with_token",
@@ -107,6 +109,7 @@ MAY_SORT = {
     "find_firing",
     "find_message",
     "find_session",
+    "firings_to_settle",
     "journal_heads",
     "lapsed_resumes",
     "last_steps",
@@ -123,6 +126,7 @@ MAY_SORT = {
     "steps_of_scope_from",
     "steps_of_task",
     "steps_of_tasks",
+    "waiting_firings",
 }
 
 
@@ -256,7 +260,7 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("runs_of_boot", "runs_claimed"),
         ("claims_with_token", "runs_claimed"),
         ("boots_in_flight", "runs_claimed"),
-        ("claim_checkpoints", "run_checkpoints_paused"),
+        ("claim_checkpoints", "run_checkpoints_resumable"),
         ("tasks_to_prune", "tasks_to_clean"),
         ("tasks_past_retention", "tasks_to_clean"),
         ("unstamped_tasks", "tasks_unstamped"),

@@ -13,13 +13,14 @@ import msgspec
 import pytest
 
 from holdfast.core.errors import CannotSeal, KeyLost, KeyMissing, KeyWrong, RowDamaged
+from holdfast.core.flow import FlowNode
 from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.program_records import TurnMarks
 from holdfast.core.seal_mode import SEALED, SealMode
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import pack
 from holdfast.store.journal import saving_step
-from holdfast.store.rows import conversation, effects, journal, work
+from holdfast.store.rows import conversation, effects, flows, journal, work
 from holdfast.store.sealing import (
     FACT,
     MARK,
@@ -39,6 +40,7 @@ from tests.builders import (
     START,
     a_delivery,
     a_flow,
+    a_flow_node,
     a_message,
     a_run,
     a_step,
@@ -273,11 +275,19 @@ KINDS = {
     ),
     "flow": SealedColumn(
         write=lambda value, sealing: cells(
-            conversation.row_from_flow(a_flow(id="flow_1", contents=value), sealing)
+            flows.row_from_flow(a_flow(id="flow_1", contents=value, wait=value), sealing)
         ),
-        read=conversation.flow_from_row,
-        values=lambda flow: [flow.contents],
-        columns=(9,),
+        read=lambda row, sealing: flows.flow_from_row(row, sealing).checked(),
+        values=lambda flow: [flow.contents, flow.wait],
+        columns=(9, 18),
+    ),
+    "flow node": SealedColumn(
+        write=lambda value, sealing: cells(
+            flows.row_from_flow_node(a_flow_node(flow_id="flow_1", plan=value), sealing)
+        ),
+        read=lambda row, sealing: _readable(flows.flow_node_from_row(row, sealing)),
+        values=lambda node: [node.plan],
+        columns=(3,),
     ),
     "message": SealedColumn(
         write=lambda value, sealing: cells(
@@ -289,6 +299,12 @@ KINDS = {
     ),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def _readable(node: FlowNode) -> FlowNode:
+    if node.is_sealed or node.is_damaged:
+        node.read_plan()
+    return node
 
 
 def journal_summary(preview: str) -> Any:

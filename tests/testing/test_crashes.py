@@ -74,9 +74,9 @@ async def test_it_takes_a_task_with_its_arguments_or_a_call() -> None:
 
 
 async def test_a_call_has_its_arguments_already() -> None:
-    with pytest.raises(hf.BadInput, match="it is a call already"):
+    with pytest.raises(hf.BadInput, match="it has its arguments already"):
         await crash_everywhere(agent("tides"), 2)
-    with pytest.raises(hf.BadInput, match="a task or a call of one is needed, not int"):
+    with pytest.raises(hf.BadInput, match="a task, a call of one or a flow is needed, not int"):
         await crash_everywhere(7)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ import pytest
 from holdfast.core.errors import BadInput
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import CommandCutShort, CommandFailed, CommandNotStarted, ShellResult, shell
-from holdfast.tools.commands import MAX_OUTPUT_BYTES, _checked_order, find_outcome, run_with_receipt
+from holdfast.tools.commands import MAX_OUTPUT_BYTES, checked_order, find_outcome, run_with_receipt
 from holdfast.tools.receipts import CommandInterrupted, Receipt, make_directory, old_receipts, prune_receipts
 from holdfast.tools.witness import Done
 from tests.tools.keyed_calls import KEY, call, verify
@@ -170,7 +170,7 @@ async def test_a_command_that_does_not_want_to_stop_is_killed_after_the_grace(
     quick_path: Path, fifo: Path
 ) -> None:
     command = f"trap '' TERM; echo here > {fifo}; while :; do sleep 60; done"
-    order = msgspec.structs.replace(_checked_order(command), grace_s=0.01)
+    order = msgspec.structs.replace(checked_order(command), grace_s=0.01)
 
     async with asyncio.TaskGroup() as group:
         child = group.create_task(run_with_receipt(KEY, order, quick_path))

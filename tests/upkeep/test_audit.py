@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.checkpoint import CheckpointKind
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.finding import Finding, FindingCode, Severity
+from holdfast.core.ids import new_wake_id
 from holdfast.core.program_records import Question
 from holdfast.core.run import Queue
+from holdfast.core.schedule import Wake, WakeReason
 from holdfast.core.task import NotifyPolicy, RuntimeName
-from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
+from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus, WakeStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.producers.writes import failing, noting_drops, noting_unrecorded
@@ -30,6 +33,7 @@ from tests.builders import (
     START,
     a_boot,
     a_delivery,
+    a_step,
     a_task,
     later,
     stored_checkpoint,
@@ -98,6 +102,39 @@ def test_running_work_without_a_sign_of_life_is_stale_after_half_an_hour(store: 
 
     assert before == []
     assert after == [(FindingCode.STALE_RUNNING, Severity.ERROR, run.task_id)]
+
+
+def test_a_run_that_has_saved_nothing_for_half_an_hour_would_lose_its_work(store: Store) -> None:
+    now = later(minutes=40)
+    write(store, lambda tx: tx.boots.begin(a_boot()))
+    alive: dict[str, Any] = {"started_at": START, "beat_at": now, "lease_until": now}
+    run = stored_run(store, RunStatus.RUNNING, **alive)
+    saving = stored_run(store, RunStatus.RUNNING, **alive)
+    step = a_step(saving, seq=1, ended_us=to_micros(later(minutes=30)))
+    write(store, lambda tx: tx.journal.put_step(step))
+
+    assert found(store, now) == [
+        (FindingCode.LONG_RUN_WITHOUT_CHECKPOINT, Severity.WARNING, run.task_id),
+    ]
+
+
+def test_a_task_whose_wake_is_late_or_gone_is_a_finding(store: Store) -> None:
+    wake = Wake(
+        id=new_wake_id(START),
+        task_id=a_task().id,
+        reason=WakeReason.TIMEOUT_RECOVERY,
+        created_at=START,
+        due_at=later(minutes=5),
+        updated_at=START,
+    )
+    checkpoint = stored_checkpoint(store, kind=CheckpointKind.TIMEOUT, wake_id=wake.id)
+    write(store, lambda tx: tx.wakes.create(wake))
+
+    assert found(store, later(minutes=14)) == []
+    late = [(FindingCode.NO_WAKER, Severity.ERROR, checkpoint.task_id)]
+    assert found(store, later(minutes=16)) == late
+    write(store, lambda tx: tx.wakes.move(wake.id, WakeStatus.CANCELLED, now=START))
+    assert found(store) == late
 
 
 def test_a_beat_is_a_sign_of_life(store: Store) -> None:

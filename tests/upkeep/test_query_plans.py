@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.flows import FlowPartsAsked, FlowsAsked, read_flow, read_flows
 from holdfast.api.openclaw import GetAsked, ListAsked, get_task, list_tasks
+from holdfast.api.overview import read_overview
 from holdfast.api.task_lists import TasksAsked, read_page
 from holdfast.api.tasks import read_detail
+from holdfast.core.clock import SystemClock
 from holdfast.core.retention import KINDS, RetentionLimits
 from holdfast.core.task import RuntimeName
-from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.core.transitions import FlowStatus, RunStatus, TaskStatus
+from holdfast.engine.ledger.flows import NewFlow, cancelling_flow, creating_flow
 from holdfast.store import Store, Tx
 from holdfast.store.boot_proofs import BootProofs
 from holdfast.store.queries import load_queries, numbered
@@ -22,6 +26,7 @@ from holdfast.upkeep.audit import Audit, TaskCounts
 from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import find_candidates
 from tests.builders import START, a_task, later, stored_checkpoint, stored_run, write
+from tests.engine.flows import RELEASE
 from tests.upkeep.recorded import recorded_run
 
 PROJECTION = Projection(BootProofs(None, ""), START)
@@ -59,6 +64,19 @@ ASKED: dict[str, Callable[[Tx, str], object]] = {
         read_detail(tx, task_id, START, projection=PROJECTION),
         get_task(tx, GetAsked(task_id=task_id), projection=PROJECTION),
     ),
+    "flows": lambda tx, _: (
+        [
+            read_flows(tx, asked)
+            for asked in (
+                FlowsAsked(),
+                FlowsAsked(status=(FlowStatus.BLOCKED, FlowStatus.RUNNING)),
+                FlowsAsked(owner="ada"),
+                FlowsAsked(owner="ada", status=(FlowStatus.BLOCKED,)),
+            )
+        ],
+        [read_flow(tx, FlowPartsAsked(flow_id=flow.id), projection=PROJECTION) for flow in tx.flows.page()],
+        read_overview(tx, SystemClock()),
+    ),
     "counts": lambda tx, _: TaskCounts.of(tx),
     "audit": lambda tx, _: Audit(tx, now=later(days=1)).report(),
     "sweep": lambda tx, _: find_candidates(tx, now=later(days=1), prune_at=later(days=90), limits=LIMITS),
@@ -69,6 +87,7 @@ SMALL = {"boots", "ledger_facts", "counters", "counter_deltas"}
 PARTIAL = {
     "boots_alive",
     "deliveries_failed",
+    "flows_unstamped",
     "recorded_tasks_dropped",
     "recorded_tasks_late",
     "runs_recorded",
@@ -101,6 +120,10 @@ def queries_of(store: Store, operation: str) -> dict[str, Any]:
     for status in (TaskStatus.FAILED, TaskStatus.LOST):
         task = a_task(status=status, cleanup_after=later(days=30))
         write(store, lambda tx, task=task: tx.tasks.create(task))  # type: ignore[misc]
+
+    for new in (NewFlow(definition=RELEASE, owner="ada"), NewFlow(name="m", mode="task_mirrored")):
+        flow_id = store.write_now(creating_flow(new, now=START)).id
+    store.write_now(cancelling_flow(flow_id, reason="enough", now=START))
 
     def read(tx: Tx) -> dict[str, Any]:
         with watched(tx) as asked:

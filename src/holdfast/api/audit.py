@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The fields of an answer that name its record.
-_RECORDS = ("task", "review", "question", "delivery")
-_IDS = ("id", "task_id", "effect_id", "question_id", "delivery_id", "checkpoint_id", "name")
+_RECORDS = ("task", "flow", "review", "question", "delivery")
+_IDS = ("id", "flow_id", "task_id", "effect_id", "question_id", "delivery_id", "checkpoint_id", "name")
 
 
 class AuditAsked(Params, frozen=True, kw_only=True):

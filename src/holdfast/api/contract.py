@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.sections import Config
     from holdfast.core.clock import Clock
+    from holdfast.core.flow_definition import FlowDefinition
     from holdfast.core.manifest import Restart
     from holdfast.core.task import Task
     from holdfast.core.transitions import TaskStatus
@@ -36,9 +37,16 @@ if TYPE_CHECKING:
 # The distribution whose version we tell on the wire; on the package index `holdfast` is another project.
 DISTRIBUTION = "holdfast-agents"
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
+# OpenClaw's clients ask for this one alone when they read or answer questions; no token has it by itself.
+QUESTIONS = "operator.questions"
 ALL_SCOPES = frozenset({READ, WRITE, ADMIN})
 # As in the protocol: write implies read, and admin implies both.
-_IMPLIED = {READ: frozenset({READ}), WRITE: frozenset({READ, WRITE}), ADMIN: ALL_SCOPES}
+_IMPLIED = {
+    QUESTIONS: frozenset({QUESTIONS}),
+    READ: frozenset({READ}),
+    WRITE: frozenset({READ, WRITE, QUESTIONS}),
+    ADMIN: ALL_SCOPES | {QUESTIONS},
+}
 
 
 def with_implied(scopes: Iterable[str]) -> frozenset[str]:
@@ -181,6 +189,10 @@ class GatewayDoor(Protocol):
 
     def projection(self) -> Projection:
         """How tasks are shown now: those whose worker is gone do not read as running."""
+        ...
+
+    def find_flow(self, name: str, /) -> FlowDefinition:
+        """The flow that the settings define under this name. Raises NotFound, SettingsError."""
         ...
 
     @property

@@ -11,6 +11,7 @@ from holdfast.api.params import NameText, Nothing, Params
 from holdfast.core.errors import BadInput, KeyConflict, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.payload import MAX_GOAL_BYTES
+from holdfast.core.schedule_spec import COMMAND_TASK
 from holdfast.core.secret import refuse_references
 from holdfast.core.session import AGENT_PREFIX
 from holdfast.views.health import AcceptedView
@@ -40,18 +41,26 @@ class CreateAsked(Params, frozen=True, kw_only=True):
     key: NameText | None = None
 
 
+def refuse_own(field: str, name: str) -> None:
+    """Raises Refused and BadInput for tasks that only the gateway makes: the commands of schedules, and the
+    tasks of agents, which belong to a session."""
+    if name == COMMAND_TASK:
+        raise Refused(f"only schedules make tasks of {COMMAND_TASK}; add one: `holdfast cron add --help`")
+    if name.startswith(AGENT_PREFIX):
+        agent = name.removeprefix(AGENT_PREFIX)
+        why = (
+            f"tasks of agents cannot be created directly; send a message to {agent!r} instead, with "
+            f"`holdfast sessions send {agent} TEXT` or the method chat.send"
+        )
+        raise BadInput(field, why)
+
+
 def creating_task(asked: CreateAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CreatedView]:
     """The write that creates the task. A limited caller can only create tasks that it may reach."""
     owner = reach.owner
     if owner is not None and asked.owner not in (None, owner):
         raise BadInput("owner", f"this token is limited to the owner {owner!r}; leave out the owner")
-    if asked.name.startswith(AGENT_PREFIX):
-        agent = asked.name.removeprefix(AGENT_PREFIX)
-        why = (
-            f"tasks of agents cannot be created directly; send a message to {agent!r} instead, with "
-            f"`holdfast sessions send {agent} TEXT` or the method chat.send"
-        )
-        raise BadInput("name", why)
+    refuse_own("name", asked.name)
     if reach.names is not None and asked.name not in reach.names:
         raise Refused(
             f"this token may not start tasks named {asked.name!r}; use a token that allows this name"

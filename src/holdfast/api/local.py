@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from holdfast.api.connection_limits import ACCEPT_AT_ONCE, ListeningSocket
-from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor
+from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor, with_implied
 from holdfast.api.frames import RequestFrame, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
 from holdfast.core.audit import STRANGER, Actor, Door
@@ -97,7 +97,7 @@ class LocalDoor:
             )
         if len(self._connections) > MAX_CONNECTIONS:
             raise RpcError(UNAVAILABLE, "too many connections; close some", retryable=True)
-        return Caller(who=_name_of(uid), scopes=ALL_SCOPES, door=Door.SOCKET)
+        return Caller(who=_name_of(uid), scopes=with_implied(ALL_SCOPES), door=Door.SOCKET)
 
     async def _answer_all(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: Caller

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from holdfast.api import (
     checkpoints,
     deliveries,
     events,
+    imports,
     ledger,
     openclaw,
     overview,
@@ -21,6 +21,8 @@ from holdfast.api import (
     questions,
     restart,
     reviews,
+    schedule_params,
+    schedules,
     sessions,
     settings,
     steps,
@@ -30,10 +32,24 @@ from holdfast.api import (
     tasks,
     token_methods,
     upkeep,
+    wakes,
 )
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
-from holdfast.api.params import Nothing, Params
-from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
+from holdfast.api.flow_methods import FLOW_METHODS
+from holdfast.api.method_kinds import Method, P, V
+from holdfast.api.method_kinds import acts as _acts
+from holdfast.api.method_kinds import audited as _audited
+from holdfast.api.method_kinds import calls as _calls
+from holdfast.api.method_kinds import decides as _decides
+from holdfast.api.method_kinds import reads as _reads
+from holdfast.api.method_kinds import reads_own as _reads_own
+from holdfast.api.method_kinds import reports_own as _reports_own
+from holdfast.api.method_kinds import run_write as _write
+from holdfast.api.method_kinds import shows_own as _shows_own
+from holdfast.api.method_kinds import writes as _writes
+from holdfast.api.method_kinds import writes_own as _writes_own
+from holdfast.api.openclaw_methods import OPENCLAW_METHODS
+from holdfast.api.params import Nothing
 from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigView
@@ -42,7 +58,6 @@ from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageVie
 from holdfast.views.events import EventPageView
 from holdfast.views.gateway import (
     GatewayView,
-    HealthView,
     LetResumeView,
     PreflightView,
     ReadinessView,
@@ -51,14 +66,22 @@ from holdfast.views.gateway import (
     StoppingView,
 )
 from holdfast.views.health import AcceptedView
+from holdfast.views.imports import BatchTakenView, ImportBegunView
 from holdfast.views.methods import DescriptionView, MethodView
 from holdfast.views.questions import AnsweredView, QuestionPageView
 from holdfast.views.recorded import RecordedView
+from holdfast.views.schedules import (
+    FiringPageView,
+    SchedulePageView,
+    ScheduleRemovedView,
+    ScheduleRunView,
+    ScheduleStatusView,
+    ScheduleView,
+)
 from holdfast.views.sessions import (
-    AgentPageView,
-    PostedView,
     SessionDetailView,
     SessionPageView,
+    SpawnedView,
     TranscriptView,
 )
 from holdfast.views.snapshot import SnapshotView
@@ -78,103 +101,34 @@ from holdfast.views.tasks import (
 )
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.upkeep import AuditView, MaintenanceView
+from holdfast.views.wakes import WakeHistoryView, WakePageView, WakeView
 from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried, TaskWaited
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Write
-    from holdfast.store.transaction import Tx
-
-T = TypeVar("T")
-P = TypeVar("P", bound=Params)
-V = TypeVar("V", bound=msgspec.Struct)
-
-Called = Callable[[GatewayDoor, Any, Caller], Awaitable[msgspec.Struct]]
 
 
-class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """One method. Unknown parameters are refused, and the answer is a view."""
-
-    name: str
-    scope: str
-    params: type[Params]
-    answer: type[msgspec.Struct]
-    call: Called
-    summary: str
-    # Whether a token limited to an owner or to task names may call it; the method then sees and changes only
-    # tasks that the token may reach.
-    is_owned: bool = False
-    # Whether it is available only on the unix socket: a token cannot create tokens.
-    is_local: bool = False
-    # Whether its calls are in the audit log.
-    is_audited: bool = False
-
-
-def _reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], V], summary: str) -> Method:
-    """A method that reads a snapshot of the ledger."""
-
-    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:  # noqa: ARG001 - the signature of every method
-        return await gateway.store.read(partial(read, asked=asked))  # type: ignore[call-arg]
-
-    return Method(name=name, scope=READ, params=params, answer=answer, call=call, summary=summary)
-
-
-def _writes(
+def _begins(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
-    """A method of one write: durable before the answer, and idempotent."""
+    """A method of one write that only commands on this machine may call."""
 
     async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller)
 
-    return _audited(name, params, answer, call, summary)
+    return _audited(name, params, answer, call, summary, scope=ADMIN, is_local=True)
 
 
-def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
-    """A method that reads only the tasks that the caller may reach."""
-
-    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
-        return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach))
-
-    return Method(
-        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
-
-
-def _shows_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
-    """The same for tasks that are shown with a projected status."""
-
-    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
-        projection = gateway.projection()
-        return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach, projection=projection))
-
-    return Method(
-        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
-
-
-def _writes_own(
+def _schedules_own(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
-    """A method of one write to a task that the caller may reach."""
+    """A method of one write to a schedule that the caller may reach."""
 
     async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
-        return await _write(gateway, name, writing, asked, caller, reach=caller.reach)
+        by = schedules.ScheduleCaller.of(gateway.config, caller)
+        return await _write(gateway, name, writing, asked, caller, by=by)
 
     return _audited(name, params, answer, call, summary, is_owned=True)
-
-
-def _reports_own(
-    name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
-) -> Method:
-    """The same without an audit entry: producers call it every few seconds, and it decides nothing."""
-
-    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
-        now = gateway.clock.now()
-        return await gateway.store.write(writing(asked, now=now, reach=caller.reach))
-
-    return Method(
-        name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
 
 
 def _cancels_own(
@@ -193,117 +147,6 @@ def _cancels_own(
         )
 
     return _audited(name, params, answer, call, summary, is_owned=True)
-
-
-def _decides(
-    name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
-) -> Method:
-    """A method of one write that records who decided: the authenticated caller."""
-
-    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
-        return await _write(gateway, name, writing, asked, caller, by=caller.who)
-
-    return _audited(name, params, answer, call, summary)
-
-
-async def _write(
-    gateway: GatewayDoor,
-    name: str,
-    writing: Callable[..., Write[T]],
-    asked: Params,
-    caller: Caller,
-    **more: object,
-) -> T:
-    """Run the write of a method and its audit entry in one transaction, and return its answer.
-
-    The write never runs on the event loop, because it may search a long value for secrets. For the same
-    reason, long parameters are checked in a thread.
-    """
-    now = gateway.clock.now()
-    checked = partial(writing, asked, now=now, **more)
-    write = await asyncio.to_thread(checked) if _is_long(asked) else checked()
-    write = audit.recorded(write, caller.actor, name, asked, now=now)
-
-    def write_beside(tx: Tx) -> T:
-        tx.sealing.leave_loop()
-        return write(tx)
-
-    return await gateway.store.write(write_beside)
-
-
-def _is_long(asked: Params) -> bool:
-    try:
-        return len(msgspec.json.encode(asked)) > REDACT_OFF_LOOP_BYTES
-    except (ValueError, OverflowError, RecursionError):
-        return True  # the check in the thread reports the error
-
-
-def _calls(
-    name: str,
-    scope: str,
-    params: type[Params],
-    answer: type[msgspec.Struct],
-    call: Called,
-    summary: str,
-    *,
-    is_owned: bool = False,
-    is_local: bool = False,
-) -> Method:
-    return Method(
-        name=name,
-        scope=scope,
-        params=params,
-        answer=answer,
-        call=call,
-        summary=summary,
-        is_owned=is_owned,
-        is_local=is_local,
-    )
-
-
-def _audited(
-    name: str,
-    params: type[Params],
-    answer: type[msgspec.Struct],
-    call: Called,
-    summary: str,
-    *,
-    scope: str = WRITE,
-    is_owned: bool = False,
-    is_local: bool = False,
-) -> Method:
-    return Method(
-        name=name,
-        scope=scope,
-        params=params,
-        answer=answer,
-        call=call,
-        summary=summary,
-        is_owned=is_owned,
-        is_local=is_local,
-        is_audited=True,
-    )
-
-
-def _acts(
-    name: str,
-    scope: str,
-    params: type[Params],
-    answer: type[msgspec.Struct],
-    act: Called,
-    summary: str,
-    *,
-    is_owned: bool = False,
-    is_local: bool = False,
-) -> Method:
-    """A method of several writes, or one that ends the process: its audit entry is written first."""
-
-    async def call(gateway: GatewayDoor, asked: Any, caller: Caller) -> msgspec.Struct:
-        if not getattr(asked, "is_dry_run", False):
-            await gateway.audit.record(audit.asking(caller.actor, name, asked, now=gateway.clock.now()))
-        return await act(gateway, asked, caller)
-
-    return _audited(name, params, answer, call, summary, scope=scope, is_owned=is_owned, is_local=is_local)
 
 
 async def _answer(gateway: GatewayDoor, asked: questions.AnswerAsked, caller: Caller) -> AnsweredView:
@@ -395,6 +238,71 @@ _TABLE = [
         TasksDismissed,
         openclaw.dismissing_tasks,
         "Drop the pending and failed deliveries of these tasks.",
+    ),
+    # Schedules in the format of OpenClaw's protocol.
+    _calls(
+        "cron.list",
+        READ,
+        schedule_params.SchedulesAsked,
+        SchedulePageView,
+        schedules.call_list,
+        "A page of schedules, with the next and the last firing of each.",
+        is_owned=True,
+    ),
+    _calls(
+        "cron.get",
+        READ,
+        schedule_params.ScheduleAsked,
+        ScheduleView,
+        schedules.call_show,
+        "One schedule.",
+        is_owned=True,
+    ),
+    _calls(
+        "cron.status",
+        READ,
+        Nothing,
+        ScheduleStatusView,
+        schedules.call_status,
+        "How many schedules there are, and when the next one is due.",
+        is_owned=True,
+    ),
+    _schedules_own(
+        "cron.add",
+        schedule_params.ScheduleAddAsked,
+        ScheduleView,
+        schedules.adding_schedule,
+        "Add a schedule: for an agent's prompt, a task, or (with operator.admin) a command.",
+    ),
+    _schedules_own(
+        "cron.update",
+        schedule_params.ScheduleEditAsked,
+        ScheduleView,
+        schedules.editing_schedule,
+        "Change, pause (`enabled: false`) or resume a schedule; refused if another change came first.",
+    ),
+    _schedules_own(
+        "cron.remove",
+        schedule_params.ScheduleRemoveAsked,
+        ScheduleRemovedView,
+        schedules.removing_schedule,
+        "Remove a schedule; its history stays.",
+    ),
+    _schedules_own(
+        "cron.run",
+        schedule_params.ScheduleRunAsked,
+        ScheduleRunView,
+        schedules.running,
+        "Fire a schedule now; with the same `requestId` only once.",
+    ),
+    _calls(
+        "cron.runs",
+        READ,
+        schedule_params.FiringsAsked,
+        FiringPageView,
+        schedules.call_history,
+        "The history of a schedule, or of all, with the task of each firing.",
+        is_owned=True,
     ),
     # The ledger, as the CLI prints it.
     _calls(
@@ -495,6 +403,8 @@ _TABLE = [
         ledger.creating_task,
         "Create a task for a worker that knows its name.",
     ),
+    # Flows: state above several tasks.
+    *FLOW_METHODS,
     # Work that others execute and Holdfast records.
     _writes_own(
         "producer.create",
@@ -640,6 +550,17 @@ _TABLE = [
         checkpoints.retrying_checkpoint,
         "Retry a failed resume.",
     ),
+    _reads("wakes.list", wakes.WakesAsked, WakePageView, wakes.list_wakes, "What is to be woken."),
+    _reads("wakes.history", wakes.WakeHistoryAsked, WakeHistoryView, wakes.read_history, "Past wakes."),
+    _writes("wakes.cancel", wakes.WakeCancelAsked, WakeView, wakes.cancelling, "Cancel a wake."),
+    _calls(
+        "wake",
+        WRITE,
+        wakes.WakeAsked,
+        wakes.WokenView,
+        wakes.wake,
+        "Wake an agent, as OpenClaw's clients do.",
+    ),
     _acts(
         "checkpoints.prune",
         ADMIN,
@@ -680,22 +601,21 @@ _TABLE = [
     ),
     # Conversations.
     _calls(
-        "chat.send",
-        WRITE,
-        sessions.ChatAsked,
-        PostedView,
-        sessions.send,
-        "Send a message to a session. It is stored before it is acknowledged, also during a drain.",
+        "sessions.page",
+        READ,
+        sessions.SessionsAsked,
+        SessionPageView,
+        sessions.page,
+        "A page of sessions, most recently used first.",
     ),
     _calls(
-        "chat.history",
+        "sessions.transcript",
         READ,
         sessions.HistoryAsked,
         TranscriptView,
-        sessions.history,
+        sessions.transcript,
         "The transcript of a session; can wait for new messages.",
     ),
-    _calls("sessions.list", READ, sessions.SessionsAsked, SessionPageView, sessions.page, "Sessions."),
     _calls(
         "sessions.get",
         READ,
@@ -713,18 +633,15 @@ _TABLE = [
         "What the tasks of a session do now, for an agent.",
         is_owned=True,
     ),
-    _calls("sessions.send", WRITE, sessions.ChatAsked, PostedView, sessions.send, "The same as chat.send."),
-    _calls("agents.list", READ, Nothing, AgentPageView, sessions.agents, "The configured agents."),
-    # The process.
-    _calls(
-        "health",
-        READ,
-        Nothing,
-        HealthView,
-        restart.health,
-        "Whether the gateway answers, and whether it is ready.",
+    _audited(
+        "sessions.spawn",
+        sessions.SpawnAsked,
+        SpawnedView,
+        sessions.spawn,
+        "Give work to a child session, which is woken until it is done; idempotent by its task_id.",
         is_owned=True,
     ),
+    # The process.
     _calls("gateway.status", READ, Nothing, GatewayView, restart.status, "Status of the gateway."),
     _calls(
         "gateway.readiness",
@@ -774,6 +691,31 @@ _TABLE = [
         ledger.accept_store,
         "Accept a database that is older than its mark, such as a restored backup.",
     ),
+    _begins(
+        "imports.begin",
+        imports.ImportBeginAsked,
+        ImportBegunView,
+        imports.beginning,
+        "Record in the audit log that an import begins.",
+    ),
+    _calls(
+        "imports.flows",
+        ADMIN,
+        imports.ImportFlowsAsked,
+        BatchTakenView,
+        imports.take_flows,
+        "Import a batch of flows of another gateway, before and after their tasks.",
+        is_local=True,
+    ),
+    _calls(
+        "imports.tasks",
+        ADMIN,
+        imports.ImportBatchAsked,
+        BatchTakenView,
+        imports.take_tasks,
+        "Import a batch of tasks of another gateway; no requester is told.",
+        is_local=True,
+    ),
     _acts("gateway.stop", ADMIN, restart.StopAsked, StoppingView, restart.stop, "Drain, then stop."),
     _calls(
         "config.get",
@@ -820,5 +762,9 @@ _TABLE = [
         is_local=True,
     ),
     _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table.", is_owned=True),
+    # What OpenClaw's own clients call, in its format.
+    *OPENCLAW_METHODS,
 ]
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+# The names under which agents know a method.
+ALIASES = {"sessions_spawn": "sessions.spawn", "session_spawn": "sessions.spawn"}

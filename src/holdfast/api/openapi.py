@@ -9,7 +9,8 @@ import msgspec
 
 from holdfast.api.contract import our_version
 from holdfast.api.frames import ErrorBody
-from holdfast.api.methods import METHODS, Method
+from holdfast.api.method_kinds import Method
+from holdfast.api.methods import METHODS
 from holdfast.api.params import Params
 from holdfast.api.rpc import HTTP_STATUS
 

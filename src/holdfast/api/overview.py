@@ -13,7 +13,7 @@ from holdfast.api.params import Nothing
 from holdfast.api.questions import read_page as read_questions
 from holdfast.core.errors import HoldfastError
 from holdfast.core.snapshot import OwnerSnapshot, status_counts, status_line
-from holdfast.core.transitions import TaskStatus, is_terminal
+from holdfast.core.transitions import FlowStatus, TaskStatus, is_terminal
 from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 from holdfast.views.gateway import RestartView
 from holdfast.views.status import OverviewView
@@ -58,6 +58,7 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
         failed_deliveries=_at_most(lambda: len(tx.deliveries.failed(limit=COUNTED_AT_MOST))),
         owed_deliveries=_at_most(lambda: len(tx.deliveries.owed(limit=COUNTED_AT_MOST))),
         failed_resumes=count_failed_resumes(tx, at_most=COUNTED_AT_MOST),
+        blocked_flows=tx.events.counts("flow").get(FlowStatus.BLOCKED.value, 0),
         tasks_failed_in_last_day=_failed_since(tx, now - A_DAY),
         last_restart=RestartView.of(newest[0]) if newest else None,
     )

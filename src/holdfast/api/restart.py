@@ -14,7 +14,6 @@ from holdfast.views.errors import ErrorView
 from holdfast.views.gateway import (
     MAX_REASON_CHARS,
     GatewayView,
-    HealthView,
     LetResumeView,
     PreflightView,
     ReadinessView,
@@ -24,7 +23,6 @@ from holdfast.views.gateway import (
     StoppingView,
 )
 from holdfast.views.text import one_line
-from holdfast.views.wire import millis
 
 if TYPE_CHECKING:
     from holdfast.core.manifest import Restart
@@ -59,13 +57,6 @@ async def status(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> Gatewa
         with contextlib.suppress(HoldfastError):  # a damaged record must not hide the rest
             newest = await gateway.restarts(1)
     return GatewayView.of(found, newest[0] if newest else None)
-
-
-async def health(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> HealthView:  # noqa: ARG001 - a method
-    found = await gateway.look()
-    now = millis(gateway.clock.now())
-    assert now is not None
-    return HealthView(ok=found.ledger_problem is None, status=found.status, is_ready=found.is_ready, ts=now)
 
 
 async def preflight(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> PreflightView:  # noqa: ARG001 - a method

@@ -11,7 +11,8 @@ import msgspec
 from holdfast.api.audit import subject_of
 from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.frames import ErrorBody
-from holdfast.api.methods import METHODS, Method
+from holdfast.api.method_kinds import Method
+from holdfast.api.methods import ALIASES, METHODS
 from holdfast.api.openclaw import NoSuchTask
 from holdfast.core.errors import (
     AmbiguousId,
@@ -108,6 +109,7 @@ async def dispatch(
     gateway: GatewayDoor, name: str, params: bytes | msgspec.Raw, caller: Caller
 ) -> msgspec.Struct:
     """Call a method and return its answer. Raises only RpcError."""
+    name = ALIASES.get(name, name)
     method = METHODS.get(name)
     if method is None:
         raise unknown_method(name)

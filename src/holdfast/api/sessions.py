@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.api import audit
 from holdfast.api.contract import EVERYTHING, WRITE, Caller, GatewayDoor, Reach
-from holdfast.api.params import KeyText, NameText, Nothing, PageSize, PageToken, Params
+from holdfast.api.params import KeyText, NameText, PageSize, PageToken, Params
 from holdfast.core.errors import NotFound
+from holdfast.core.ids import new_token
 from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES
-from holdfast.core.session import agent_of, session_key
+from holdfast.core.session import agent_of, agent_task, session_key
 from holdfast.core.snapshot import OwnerSnapshot
+from holdfast.core.spawn_packet import MAX_RUN_TIMEOUT_S, MAX_TASK_BYTES, packet_from
 from holdfast.core.task import Origin
+from holdfast.core.wake_contract import MAX_ACTIONS, WAKE_MODE, ResumeStep
 from holdfast.engine.ledger.recent import recent_tasks
 from holdfast.store.messages import LAST_POSITION
 from holdfast.store.sessions import page_token
@@ -29,16 +33,19 @@ from holdfast.views.sessions import (
     SessionDetailView,
     SessionPageView,
     SessionView,
+    SpawnedView,
     TranscriptView,
 )
 from holdfast.views.snapshot import SnapshotView
 from holdfast.views.text import maybe_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from holdfast.config.sections import AgentSettings, Config
     from holdfast.core.task import Task
+    from holdfast.engine.conversation.spawning import Spawned
     from holdfast.engine.conversation.transcripts import Commands
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
@@ -50,8 +57,24 @@ MAX_WAIT_MS = 25_000
 MAX_ACTIVE_MINUTES = 10_000_000
 _LOOK_EVERY_S = 1.0
 
+# The packet has the words of its contract.
+SPAWN_NAMES = {
+    "wake_mode": "wakeMode",
+    "agent_id": "agentId",
+    "session_key": "sessionKey",
+    "run_timeout_s": "runTimeoutS",
+    "idempotency_key": "idempotencyKey",
+}
 # `agent:<agent>:<name>`, or the name of an agent for its main session.
 SessionText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class _HasMessages(Protocol):
+    @property
+    def messages(self) -> list[Any]: ...
+
+
+H = TypeVar("H", bound=_HasMessages)
 
 
 class ChatAsked(Params, frozen=True, kw_only=True):
@@ -94,36 +117,96 @@ class SessionTasksAsked(Params, frozen=True, kw_only=True):
     session_key: SessionText
 
 
+class SpawnAsked(Params, frozen=True, kw_only=True, rename=SPAWN_NAMES):
+    """The packet of the contract for long tasks, and which agent of which session gets the work."""
+
+    task: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TASK_BYTES)]
+    task_id: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    wake_mode: Annotated[str, msgspec.Meta(max_length=50)] = WAKE_MODE
+    resume: ResumeStep = ResumeStep()
+    done_criteria: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ACTIONS)] = ()
+    # The agent of the child; by default that of the session that spawns.
+    agent_id: NameText | None = None
+    # The session that spawns, and is told of the end; by default the owner that a token is limited to.
+    session_key: SessionText | None = None
+    run_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_RUN_TIMEOUT_S)] | None = None
+    # Instead of a task_id.
+    idempotency_key: KeyText | None = None
+
+
 # --- methods
 
 
-async def send(gateway: GatewayDoor, asked: ChatAsked, caller: Caller) -> PostedView:
-    """Store the message before the answer. During a drain it is stored, too, and the agent answers later."""
-    key = known_key(gateway.config, asked.session_key)
-    posted = await gateway.inbox.post(
-        key,
-        asked.message,
-        Origin(channel=CONSOLE_CHANNEL, peer=caller.who),
-        channel_message_id=_message_id(key, asked),
+async def spawn(gateway: GatewayDoor, asked: SpawnAsked, caller: Caller) -> SpawnedView:
+    """Make a child session and its task, durable before the answer. During a drain, too: a gateway starts the
+    task later."""
+    from holdfast.engine.conversation.spawning import spawn_request, spawning
+
+    if asked.session_key is not None:
+        owner = known_key(gateway.config, asked.session_key)
+        if caller.owner not in (None, owner):
+            raise NotFound("session", owner)
+    elif caller.owner is not None:
+        owner = caller.owner
+    else:
+        owner = caller.who
+    packet = packet_from(
+        {
+            "task": asked.task,
+            "task_id": asked.task_id,
+            "wakeMode": asked.wake_mode,
+            "resume": msgspec.to_builtins(asked.resume),
+            "done_criteria": asked.done_criteria,
+            "runTimeoutS": asked.run_timeout_s,
+        }
     )
-    return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
+    now = gateway.clock.now()
+    request = spawn_request(
+        packet,
+        owner=owner,
+        agent=asked.agent_id,
+        agents=gateway.config.agents,
+        key=asked.idempotency_key or (None if asked.task_id else new_token()),
+        now=now,
+    )
+    name = agent_task(request.agent)
+    if caller.tasks is not None and name not in caller.tasks:
+        raise NotFound("agent", request.agent)
+    write = audit.recorded(spawning(request, now=now), caller.actor, "sessions.spawn", asked, now=now)
+
+    def spawn_beside(tx: Tx) -> Spawned:
+        tx.sealing.leave_loop()
+        return write(tx)
+
+    return SpawnedView.of(await gateway.store.write(spawn_beside))
 
 
-async def history(gateway: GatewayDoor, asked: HistoryAsked, caller: Caller) -> TranscriptView:
+async def transcript(gateway: GatewayDoor, asked: HistoryAsked, caller: Caller) -> TranscriptView:
     """The transcript; unredacted for callers that may write, because `chat` prints answers from it.
 
     Empty for a session without messages. Raises NotFound if its agent is unknown.
     """
     key, is_whole = full_key(gateway.config, asked.session_key), WRITE in caller.scopes
+    await check_session(gateway, key)
+    return await wait_for_messages(
+        gateway,
+        lambda tx: read_transcript(tx, key, asked.after, asked.limit, is_whole=is_whole),
+        asked.wait_ms,
+    )
+
+
+async def check_session(gateway: GatewayDoor, key: str) -> None:
+    """Raises NotFound if there is neither such an agent nor such a session: a removed agent leaves its
+    sessions."""
     if agent_of(key) not in gateway.config.agents:
-        await gateway.store.read(
-            lambda tx: tx.sessions.of_key(key)
-        )  # a removed agent may have left messages there
-    give_up_at = time.monotonic() + asked.wait_ms / 1000
+        await gateway.store.read(lambda tx: tx.sessions.of_key(key))
+
+
+async def wait_for_messages(gateway: GatewayDoor, read: Callable[[Tx], H], wait_ms: int) -> H:
+    """Read until there are messages or the time is over."""
+    give_up_at = time.monotonic() + wait_ms / 1000
     while True:
-        view = await gateway.store.read(
-            lambda tx: read_transcript(tx, key, asked.after, asked.limit, is_whole=is_whole)
-        )
+        view = await gateway.store.read(read)
         left = give_up_at - time.monotonic()
         if view.messages or left <= 0:
             return view
@@ -161,10 +244,6 @@ async def tasks(gateway: GatewayDoor, asked: SessionTasksAsked, caller: Caller) 
     )
 
 
-async def agents(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
-    return list_agents(gateway.config, settings_refused=gateway.status().settings_refused)
-
-
 # --- also used by the CLI
 
 
@@ -178,7 +257,7 @@ def posting(
     from holdfast.engine.conversation.transcripts import new_message, post
 
     origin = Origin(channel=CONSOLE_CHANNEL, peer=by)
-    message_id = _message_id(asked.session_key, asked)
+    message_id = message_key(asked.session_key, asked.idempotency_key)
     message = new_message(asked.session_key, asked.message, origin, channel_message_id=message_id, now=now)
 
     def send_it(tx: Tx) -> PostedView:
@@ -286,11 +365,11 @@ def known_key(config: Config, text: str) -> str:
     return key
 
 
-def _message_id(key: str, asked: ChatAsked) -> str | None:
+def message_key(key: str, idempotency_key: str | None) -> str | None:
     """The message id for an idempotency key, which is unique only within its session."""
-    if asked.idempotency_key is None:
+    if idempotency_key is None:
         return None
-    return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}:{asked.idempotency_key}"
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}:{idempotency_key}"
 
 
 def _kind_of(agent: AgentSettings) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import AmbiguousId, NotFound
 from holdfast.core.ids import TaskId
+from holdfast.core.imported import ImportedKind
+from holdfast.core.redaction import redact_name
 from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, is_terminal
 
@@ -36,6 +38,7 @@ def find_target(tx: Tx, target: str, reach: Reach) -> TaskId:
         return TaskId(target)
     found = [*_by_run(tx, target, reach), *_by_prefix(tx, target, reach)] if is_id else []
     found += [task.id for task in _page(tx, TaskFilter(key=target), reach)]
+    found += _in_reach(tx, tx.imports.find(ImportedKind.TASK, redact_name(target), limit=NAMED + 1), reach)
     found += [task.id for task in _of_session(tx, target, reach)]
     ids = list(dict.fromkeys(found))
     if not ids:

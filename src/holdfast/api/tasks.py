@@ -12,6 +12,7 @@ from holdfast.api.params import NameText, PageSize, PageToken, Params, TargetTex
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
 from holdfast.core.ids import new_run_id
 from holdfast.core.message import CRON_CHANNEL
+from holdfast.core.plan import Cursor
 from holdfast.core.task import Task as TaskRecord
 from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus
@@ -35,6 +36,7 @@ from holdfast.views.tasks import (
 )
 from holdfast.views.text import one_line
 from holdfast.views.waits import WaitView, kind_of, queued_wait
+from holdfast.views.wakes import TaskDocumentView, WakeView, trail_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,6 +53,7 @@ T = TypeVar("T")
 LATEST_STEPS = 10
 # At most this many runs, steps, children and so on are shown of one task.
 SHOWN_AT_MOST = 20
+SHOWN_WAKES = 100
 # A wait without a due time is stored with one in the year 9999.
 NEVER_YEAR = 9999
 
@@ -117,7 +120,9 @@ def read_detail(
     def read_firing() -> dict[str, object]:
         if task.origin is None or task.origin.channel != CRON_CHANNEL:
             return {}
-        firing = tx.firings.of_message((task.dedup_key or "").removeprefix("message:"))
+        from holdfast.engine.schedules.firing import firing_of
+
+        firing = firing_of(tx, task)
         return {"firing": None if firing is None else FiringView.of(firing)}
 
     def read_runs() -> dict[str, object]:
@@ -126,6 +131,24 @@ def read_detail(
     def read_checkpoints() -> dict[str, object]:
         found = tx.checkpoints.page(task_id=task_id, limit=100)
         return {"checkpoints": [CheckpointLineView.of(one) for one in reversed(found)]}
+
+    def read_trail() -> dict[str, object]:
+        runs, saved = tx.runs.of_task(task_id), tx.checkpoints.page(task_id=task_id, limit=SHOWN_WAKES)
+        found = tx.wakes.page(task_id=task_id, limit=SHOWN_WAKES)
+        plan = tx.journal.plans([task_id]).get(task_id, (None, None))[1]
+        head = tx.journal.heads([task_id]).get(task_id)
+        last = None if head is None else head.last_step
+        return {
+            "wakes": [WakeView.of(one) for one in found],
+            "trail": trail_of(task, runs, saved, found),
+            "document": TaskDocumentView.of(
+                task,
+                plan=plan,
+                cursor=Cursor(last_completed=last) if plan is None else plan.cursor,
+                artifacts=[one.path or one.name for one in tx.journal.artifacts([task_id]).get(task_id, ())],
+                retry_count=runs[-1].idle_attempts if runs else 0,
+            ),
+        }
 
     def read_plan() -> dict[str, object]:
         plans = tx.journal.plans([task_id])
@@ -169,6 +192,7 @@ def read_detail(
         read_firing,
         read_runs,
         read_checkpoints,
+        read_trail,
         read_plan,
         read_journal,
         read_memory,
@@ -191,6 +215,9 @@ def read_wait(tx: Tx, task: Task, now: datetime, reach: Reach = EVERYTHING) -> W
     if task.waits_on is None:
         return None if run is None else queued_wait(task, run, now)
     until = None if run is None or run.waits_on is None or run.due_at.year >= NEVER_YEAR else run.due_at
+    kind, subject = kind_of(task.waits_on)
+    wake = tx.wakes.find(subject) if kind == "wake" else None
+    until = until if wake is None else wake.due_at
     try:
         about = _waited_for(tx, *kind_of(task.waits_on))
     except HoldfastError:  # damaged or pruned: only its id is known

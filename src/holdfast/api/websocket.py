@@ -14,10 +14,20 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from holdfast.api.contract import READ, GatewayDoor, Reach, our_version
 from holdfast.api.feed import Feed
 from holdfast.api.frames import PROTOCOL, EventFrame, RequestFrame, Response, encode, read_request
+from holdfast.api.method_kinds import Called
 from holdfast.api.methods import METHODS
-from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, check_still, dispatch, starting
+from holdfast.api.rpc import (
+    INVALID_REQUEST,
+    UNAUTHORIZED,
+    RpcError,
+    check_still,
+    dispatch,
+    starting,
+    translated,
+)
 from holdfast.api.security import REVOKED, AccessCheck, Admitted
 from holdfast.core.audit import STRANGER, WRONG, Actor, Door
+from holdfast.core.errors import HoldfastError
 from holdfast.views.text import one_line
 from holdfast.views.wire import TaskEvent, millis
 
@@ -29,7 +39,9 @@ SEND_TIMEOUT_S = 20.0
 # Requests of one client in progress; the next frame is read when one is answered.
 AT_ONCE = 16
 # These run one after another, to keep the order of a conversation.
-IN_ORDER = frozenset({"chat.send", "sessions.send"})
+IN_ORDER = frozenset({"chat.send", "sessions.send", "agent"})
+# Runs of one client whose end is told as a second response; of any other, `agent.wait` tells it.
+MAX_FINISHES = 64
 EVENTS = ("connect.challenge", "tick", "task")
 # How soon an idle connection is closed after its token was revoked.
 LOOK_EVERY_S = 1.0
@@ -90,6 +102,8 @@ class Connection:
         self._in_order = asyncio.Lock()
         self._room = asyncio.Semaphore(AT_ONCE)
         self._seq = 0
+        self._finishes: set[asyncio.Task[None]] = set()
+        self._is_over = False
 
     async def serve(self) -> None:
         await self._socket.accept()
@@ -197,14 +211,15 @@ class Connection:
                 while True:
                     await self._room.acquire()
                     request = await self._read(await self._receive())
-                    group.create_task(self._answer(request, admitted))
+                    group.create_task(self._answer(request, admitted, group))
             except (_Closed, WebSocketDisconnect, OSError, RuntimeError):
                 pass  # requests in progress still finish, but their answers are dropped
             finally:
-                for child in beside:
+                self._is_over = True
+                for child in (*beside, *self._finishes):
                     child.cancel()
 
-    async def _answer(self, request: RequestFrame, admitted: Admitted) -> None:
+    async def _answer(self, request: RequestFrame, admitted: Admitted, group: asyncio.TaskGroup) -> None:
         """Free the slot after the answer was read, so that a client that does not read cannot send more."""
         order = self._in_order if request.method in IN_ORDER else contextlib.nullcontext()
         try:
@@ -212,8 +227,38 @@ class Connection:
                 response = await self._response(request, admitted)
             with contextlib.suppress(_Closed, WebSocketDisconnect, OSError, RuntimeError):
                 await self._send(response)
+                self._follow(request, response, admitted, group)
         finally:
             self._room.release()
+
+    def _follow(
+        self, request: RequestFrame, response: Response, admitted: Admitted, group: asyncio.TaskGroup
+    ) -> None:
+        """After `agent` was accepted, a second response tells its end. It needs no slot: runs are long."""
+        method = METHODS.get(request.method)
+        is_accepted = getattr(response.payload, "status", None) == "accepted"
+        if method is None or method.finish is None or not is_accepted:
+            return
+        if self._is_over or len(self._finishes) >= MAX_FINISHES:
+            return
+        child = group.create_task(self._finish(request, response, admitted, method.finish))
+        self._finishes.add(child)
+        child.add_done_callback(self._finishes.discard)
+
+    async def _finish(
+        self, request: RequestFrame, response: Response, admitted: Admitted, finish: Called
+    ) -> None:
+        try:
+            payload = await finish(self._gateway, response.payload, self._keeper.caller(admitted))
+            self._keeper.caller(admitted)  # the token may have been revoked meanwhile
+        except RpcError as error:
+            ended = Response(id=request.id, ok=False, error=error.body)
+        except HoldfastError as error:
+            ended = Response(id=request.id, ok=False, error=translated(error).body)
+        else:
+            ended = Response(id=request.id, ok=True, payload=payload)
+        with contextlib.suppress(_Closed, WebSocketDisconnect, OSError, RuntimeError):
+            await self._send(ended)
 
     async def _response(self, request: RequestFrame, admitted: Admitted) -> Response:
         if request.method == "connect":

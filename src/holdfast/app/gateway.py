@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.app.homes import take_home
 from holdfast.app.parts import Parts, open_parts
 from holdfast.app.secrets import declared_secrets, is_own_value
-from holdfast.app.startup import Startup, prepare
+from holdfast.app.startup import Startup, prepare, schedule_specs
 from holdfast.app.workers import gateway_worker
 from holdfast.core.clock import SystemClock
 
@@ -54,6 +55,7 @@ async def _run(startup: Startup, supervised: Supervised, trial_command: Sequence
     with heard(lambda request: puts[-1](request), is_gateway=True):
         names = sorted(startup.tasks)
         async with open_parts(startup.settings, role="gateway", names=names) as parts:
+            await declare_schedules(startup, parts)
             gateway = build_gateway(startup, parts, supervised, trial_command=trial_command)
             puts.append(gateway.put)
             for request in early:
@@ -66,12 +68,34 @@ async def _run(startup: Startup, supervised: Supervised, trial_command: Sequence
     return status
 
 
+async def declare_schedules(startup: Startup, parts: Parts) -> None:
+    """Bring the schedules of the settings into the ledger before anything starts. Raises SettingsError if one
+    of their names is in use."""
+    from holdfast.engine.schedules.declarations import declaring
+
+    config = startup.config
+    write = declaring(
+        place_of(startup, parts),
+        schedule_specs(config.schedules, startup.tasks),
+        owner=config.gateway.owner,
+        now=parts.clock.now(),
+        release_after=timedelta(seconds=config.cron.release_after_s),
+    )
+    await parts.store.write(write)
+
+
+def place_of(startup: Startup, parts: Parts) -> str:
+    """What names this gateway among those of its ledger, also after a restart."""
+    return f"{parts.life.directory} {startup.settings.home}"
+
+
 def build_gateway(
     startup: Startup, parts: Parts, supervised: Supervised, *, trial_command: Sequence[str]
 ) -> Gateway:
     """The gateway with its services, over an open ledger; `Gateway.run` starts them."""
     from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
+    from holdfast.app.flows import find_flow
     from holdfast.app.live_settings import LiveSettings
     from holdfast.app.plugins import build_plugins
     from holdfast.app.runtimes import build_runtimes
@@ -105,7 +129,17 @@ def build_gateway(
         store, clock, mouths_of(config, home=home, environ=environ, clock=machine), boot_id=parts.life.id
     )
     watch = ClockWatch(store, clock)
-    cron = Cron(store, clock, config.schedules, watch=watch)
+    cron = Cron(
+        store,
+        clock,
+        config.schedules,
+        place=place_of(startup, parts),
+        owner=config.gateway.owner,
+        names=sorted(startup.tasks),
+        specs_of=partial(schedule_specs, known=startup.tasks),
+        watch=watch,
+        release_after=timedelta(seconds=config.cron.release_after_s),
+    )
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
     runtimes = build_runtimes(store, parts.ledger, home)
@@ -142,6 +176,7 @@ def build_gateway(
         tell=report_to(supervised),
         trial=partial(try_next, trial_command),
         runtimes=runtimes,
+        find_flow=find_flow,
     )
     live = LiveSettings(gateway, startup, secrets=secrets, cron=cron)
     gateway.add_service(TokenWatch(tokens, home, on_problem=partial(live.report, "tokens")))

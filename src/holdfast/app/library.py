@@ -147,7 +147,7 @@ async def serve(
     Then the process claims nothing new; runs in flight stop at their next call, at the latest after
     `drain_timeout`, and are paused. A second SIGTERM or SIGINT stops at once. The answer says whether a
     restart is wanted: `if asyncio.run(holdfast.serve(…)).wants_restart: …`. `secrets`, `seal` and `key` are
-    as for `open`.
+    as for `open`. Schedules of these tasks fire here, too.
     """
     from holdfast.engine.aio.background import beside
     from holdfast.engine.clocks.jump_watch import ClockWatch
@@ -156,6 +156,7 @@ async def serve(
     from holdfast.engine.program.restart_requests import calling
     from holdfast.gateway import serving
     from holdfast.gateway.signals import heard
+    from holdfast.schedule.cron import Cron
     from holdfast.tools.command_cancel import CommandEnder
     from holdfast.tools.receipt_cleanup import ReceiptPruner
 
@@ -186,7 +187,8 @@ async def serve(
             known_runtimes = _runtimes(parts, settings, runtimes)
             stopper = Stopper(parts.store, parts.clock, known_runtimes, patience=_FOR_A_GATEWAY)
             pruner = ReceiptPruner(parts.store, machine, receipts, watch=watch)
-            async with beside(pruner), beside(ender), beside(stopper):
+            cron = Cron(parts.store, parts.clock, {}, names=sorted(known), watch=watch)
+            async with beside(pruner), beside(ender), beside(stopper), beside(cron):
                 return await serving.serve(worker, requests, parts.store, parts.clock)
 
 

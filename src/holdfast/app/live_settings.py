@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.app.secrets import declared_secrets
@@ -25,7 +26,7 @@ class LiveSettings:
         # By where it comes from, the present problem: of the settings, the files of tokens, the certificate.
         self._problems: dict[str, str | None] = {}
 
-    def apply(self, changed: Config) -> None:
+    async def apply(self, changed: Config) -> None:
         """Use the changed settings from now on. Raises SettingsError, and applies nothing, if it must not."""
         from holdfast.config.keys import changed as difference
 
@@ -35,13 +36,15 @@ class LiveSettings:
         tokens.replace(
             type(tokens).read(changed, self._startup.settings.home, self._startup.environ, is_strict=False)
         )
+        # Raises if the name of a schedule is in use, or its task is not known here.
+        await self._cron.declare(changed.schedules)
         if changed.gateway.tls != self._gateway.config.gateway.tls:
             self._startup.certificates.replace(changed.gateway.tls)  # raises for one that cannot be used
         self._secrets.declare(declared_secrets(changed))
         applied = ", ".join(difference(self._gateway.config, changed).live)
         self._gateway.audit.note("settings.applied", why=applied)
         self._gateway.apply(changed)
-        self._cron.schedules = changed.schedules
+        self._cron.release_after = timedelta(seconds=changed.cron.release_after_s)
 
     def report(self, where: str, why: str | None) -> None:
         """Record why settings from there cannot be used; None means that they can."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
     from holdfast.config.files import Loaded
-    from holdfast.config.sections import Config
+    from holdfast.config.sections import Config, ScheduleSettings
+    from holdfast.core.schedule_spec import ScheduleSpec
     from holdfast.engine.program.definitions import TaskDefinition
 
 
@@ -52,7 +53,7 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
     certificates = Certificates(loaded.config.gateway.tls, settings.home)
     search(places_of(loaded.config, settings.home))
     try:
-        tasks = _tasks(loaded.config, settings)
+        tasks = load_tasks(loaded.config, settings)
     except BadInput as error:
         raise SettingsError(f"tasks: {error}") from error
     return Startup(
@@ -66,15 +67,51 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
     )
 
 
-def _tasks(config: Config, settings: Settings) -> Mapping[str, TaskDefinition[..., Any]]:
+def load_tasks(config: Config, settings: Settings) -> Mapping[str, TaskDefinition[..., Any]]:
+    """The tasks that a gateway with these settings knows, by name. Raises BadInput, SettingsError."""
     from holdfast.app.programs import load_installed, split_place
     from holdfast.engine.program.definitions import by_name
     from holdfast.runtimes.agents import definitions
 
     found: dict[str, TaskDefinition[..., Any]] = {}
-    for spec in config.tasks:
+    scheduled = [one.task for one in config.schedules.values() if one.task is not None and ":" in one.task]
+    for spec in [*config.tasks, *scheduled]:
         place, name = split_place(spec)
         program = load_installed(place)
         chosen = program.known if name is None else [program.find(name), *program.known]
         found |= {one.name: one for one in chosen}
-    return by_name([*found.values(), *definitions(config, home=settings.home)])
+    known = by_name([*found.values(), *definitions(config, home=settings.home)])
+    schedule_specs(config.schedules, known)
+    return known
+
+
+def schedule_specs(
+    schedules: Mapping[str, ScheduleSettings], known: Mapping[str, TaskDefinition[..., Any]]
+) -> dict[str, ScheduleSpec]:
+    """The schedules of the settings as the ledger has them. Raises SettingsError for a task that the gateway
+    does not know, or that does not take these arguments."""
+    return {name: _spec(name, one, known) for name, one in schedules.items()}
+
+
+def _spec(
+    name: str, schedule: ScheduleSettings, known: Mapping[str, TaskDefinition[..., Any]]
+) -> ScheduleSpec:
+    spec = schedule.spec
+    if schedule.task is None:
+        return spec
+    place, _, last = schedule.task.rpartition(":")
+    task = known.get(last)
+    if task is None and place:
+        # Its name may differ from the name of its function.
+        task = next((one for one in known.values() if one.fn.__name__ == last), None)
+    if task is None:
+        have = ", ".join(sorted(one for one in known if "." not in one)) or "none"
+        raise SettingsError(
+            f"schedules.{name}.task is {schedule.task!r}: the gateway knows no such task (it knows {have}); "
+            "write module:task and restart it: `holdfast gateway restart`"
+        )
+    try:
+        call = task(**schedule.args)
+    except BadInput as error:
+        raise SettingsError(f"schedules.{name}.args: {error}") from error
+    return msgspec.structs.replace(spec, task=task.name, arguments=dict(call.arguments))

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
-from holdfast.cli.up import COMMAND, log_to_stderr
+from holdfast.cli.up import COMMAND, log_to, log_to_stderr
 from holdfast.core.errors import (
     HomeInUse,
     KeyProblem,
@@ -34,7 +34,10 @@ def child(context: click.Context, *, is_trial: bool) -> None:
     from holdfast.gateway.supervisor_protocol import LEDGER_AWAY, SETTINGS_UNUSABLE
 
     call: Invocation = context.find_root().obj
-    log_to_stderr()
+    if is_trial:
+        log_to_stderr()
+    else:
+        log_to(call.settings.home, replaces=True)
     supervised: Supervised | None = None
     try:
         if is_trial:

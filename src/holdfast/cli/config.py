@@ -109,6 +109,8 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
         yield from _safely(f"tokens.{name}", partial(_named_token, name, token, home))
     for name, secret in settings.secrets.items():
         yield from _safely(f"secrets.{name}", partial(_secret, name, secret))
+    for name in settings.workflows:
+        yield from _safely(f"workflows.{name}", partial(_flow, settings, home, name))
 
 
 def _key(call: Invocation, settings: Config) -> Iterator[CheckView]:
@@ -190,6 +192,14 @@ def _certificate(settings: Config, home: Path, now: datetime) -> str:
     return f"for {names}, until {found.expires_at:%Y-%m-%d}; its key is private"
 
 
+def _flow(settings: Config, home: Path, name: str) -> str:
+    nodes = settings.workflows[name].nodes
+    for node in nodes.values():
+        if ":" in node.task:
+            _module(settings, home, node.task)
+    return counted(len(nodes), "node")
+
+
 def _agent(settings: Config, home: Path, agent: AgentSettings) -> str:
     directory = in_home(home, agent.directory or ".", key="directory")
     if agent.directory is not None and not directory.is_dir():
@@ -222,10 +232,13 @@ def _program(program: str) -> str:
 def _schedule(schedule: ScheduleSettings, now: datetime) -> str:
     if not schedule.is_enabled:
         return "off"
-    from cronsim import CronSim
+    from holdfast.config.timetable import next_after
 
-    following = next(CronSim(schedule.cron, now.astimezone(ZoneInfo(schedule.tz))))
-    return f"next at {following:%Y-%m-%d %H:%M} {schedule.tz}, for {schedule.agent}"
+    following = next_after(schedule.spec, now)
+    if following is None:
+        return f"over, for {schedule.spec.target}"
+    local = following.astimezone(ZoneInfo(schedule.tz))
+    return f"next at {local:%Y-%m-%d %H:%M} {schedule.tz}, for {schedule.agent or schedule.spec.target}"
 
 
 def _channel(name: str, channel: ChannelSettings, home: Path) -> str:

@@ -152,6 +152,14 @@ class Invocation:
             self.clock = store.clock
             yield store
 
+    def is_new(self) -> bool:
+        """Whether there is no ledger yet. The first task creates it; an existing one is not migrated here."""
+        try:
+            with self.reading():
+                return False
+        except NoLedger:
+            return True
+
     @contextlib.contextmanager
     def writing_or_asking(self, *, may_upgrade: bool = False) -> Iterator[Store | None]:
         """Open the ledger for writing; None if a gateway holds the home and can make the change.
@@ -399,8 +407,21 @@ def task_prefix(context: click.Context, parameter: click.Parameter, value: str |
     return _id_prefix("task", context, parameter, value)
 
 
+def flow_argument(command: F) -> F:
+    """Add the argument FLOW: an id or a unique prefix of it."""
+    return click.argument("flow_id", metavar="FLOW", callback=_flow_prefix)(command)
+
+
+def _flow_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("flow", context, parameter, value)
+
+
 def checkpoint_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     return _id_prefix("ckpt", context, parameter, value)
+
+
+def wake_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("wake", context, parameter, value)
 
 
 def effect_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("holdfast.cli.run:run", "Start a task from a Python program and follow it to its end."),
     "tasks": (
         "holdfast.cli.tasks:tasks",
-        "Tasks: list, show, steps, wait, notify, cancel, retry, fork, audit, maintenance.",
+        "Tasks: list, show, steps, wait, notify, cancel, retry, fork, flow, audit, maintenance.",
     ),
     "reviews": (
         "holdfast.cli.reviews:reviews",
@@ -39,12 +39,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "holdfast.cli.deliveries:deliveries",
         "Pending and failed deliveries of messages: list, retry, dismiss.",
     ),
+    "cron": (
+        "holdfast.cli.cron:cron",
+        "Schedules: list, show, add, edit, run, pause, resume, remove, history.",
+    ),
     "checkpoints": (
         "holdfast.cli.checkpoints:checkpoints",
         "Saved points that work resumes from: list, show, retry, prune.",
     ),
+    "wakes": ("holdfast.cli.wakes:wakes", "Work that waits to go on, and when: list, history, cancel."),
     "audit": ("holdfast.cli.audit:audit", "Audit log, by actor and action: log."),
     "events": ("holdfast.cli.events:events", "The event feed, in order."),
+    "import": ("holdfast.cli.imports:import_group", "Work of another gateway: openclaw."),
     "store": (
         "holdfast.cli.store:store",
         "The ledger database: migrate, backup, verify, accept, key, rekey.",

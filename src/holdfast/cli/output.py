@@ -27,6 +27,7 @@ _STYLE_OF_STATUS = {
     "paused": "yellow",
     "paused_for_restart": "yellow",
     "needs_review": "yellow",
+    "blocked": "yellow",
     "warn": "yellow",
     "succeeded": "green",
     "resumed": "green",

@@ -256,7 +256,7 @@ def _record(call: Invocation, asked: RunArguments) -> Followed:
             "--detach", "an in-memory ledger is lost when this process ends; name a database with --store"
         )
     create = _creation(asked)
-    with call.writing_or_asking(may_upgrade=_is_new(call)) as store:
+    with call.writing_or_asking(may_upgrade=call.is_new()) as store:
         if store is not None:
             now = store.clock.now()
             write = creating_task(create, now=now)
@@ -267,15 +267,6 @@ def _record(call: Invocation, asked: RunArguments) -> Followed:
     with call.reading() as ledger:
         seen = ledger.read_now(lambda tx: _look_at(tx, made.task_id, asked))
     return Followed(seen=seen, is_new=made.is_new)
-
-
-def _is_new(call: Invocation) -> bool:
-    """Whether there is no ledger yet. The first task creates it; an existing one is not migrated here."""
-    try:
-        with call.reading():
-            return False
-    except NoLedger:
-        return True
 
 
 def _look_at(tx: Tx, task_id: str, asked: RunArguments) -> TaskSnapshot:

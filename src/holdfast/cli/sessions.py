@@ -131,7 +131,7 @@ def list_sessions(
         return read_page(tx, agent=agent, active_since=since, before=page, limit=limit)
 
     view = call.look_at_list(
-        "sessions.list",
+        "sessions.page",
         SessionsAsked(agent_id=agent, active_minutes=minutes, page_token=page, limit=limit),
         read,
         SessionPageView(),
@@ -323,7 +323,7 @@ def _exchange(call: Invocation, session: str, text: str, *, is_only: bool) -> bo
     task_id = _message_at(call, asked.session_key, posted).task_id if posted.status == "noted" else None
     while True:
         told = call.ask_patiently(
-            "chat.history",
+            "sessions.transcript",
             HistoryAsked(session_key=asked.session_key, after=after, wait_ms=LOOK_EVERY_MS),
             TranscriptView,
         )
@@ -366,7 +366,7 @@ def _is_remark(call: Invocation, key: str, posted: PostedView) -> bool:
 
 def _message_at(call: Invocation, key: str, posted: PostedView) -> MessageView:
     asked = HistoryAsked(session_key=key, after=posted.position - 1, limit=1)
-    return call.ask_patiently("chat.history", asked, TranscriptView).messages[0]
+    return call.ask_patiently("sessions.transcript", asked, TranscriptView).messages[0]
 
 
 def _waits(call: Invocation, task_id: str | None) -> str:

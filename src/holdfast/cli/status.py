@@ -121,6 +121,7 @@ def _print(call: Invocation, view: StatusView, now: datetime) -> None:
             ("messages", _messages(view)),
             ("reviews", _open(view.open_reviews, "effect", "holdfast reviews list")),
             ("questions", _open(view.open_questions, "question", "holdfast questions list")),
+            ("blocked", _blocked(view)),
             ("undelivered", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
             ("to deliver", _open(view.owed_deliveries, "message", "holdfast deliveries list --owed")),
             ("failed", "\n".join(_failed(view))),
@@ -144,6 +145,12 @@ def _failed(view: StatusView) -> Iterator[str]:
         number, more = view.tasks_failed_in_last_day, _or_more(view.tasks_failed_in_last_day)
         statuses = " ".join(f"--status {one.value}" for one in FAILED_TASKS if view.tasks.get(one.value))
         yield f"{counted(number, 'task')}{more} in the last day: `holdfast tasks list {statuses}`"
+
+
+def _blocked(view: StatusView) -> str | None:
+    if not view.blocked_flows:
+        return None
+    return f"{counted(view.blocked_flows, 'flow')}: `holdfast tasks flow list --status blocked`"
 
 
 def _sessions(view: StatusView) -> str:

@@ -25,9 +25,10 @@ RETRIED = ("failed", "timed_out", "lost")
 
 @click.command("show", short_help="One task in full.")
 @task_argument
+@click.option("--trail", "is_trail", is_flag=True, help="Only its trail: checkpoint, wake, resume, done.")
 @shared_options
 @click.pass_obj
-def show_task(call: Invocation, task_id: str) -> None:
+def show_task(call: Invocation, task_id: str, *, is_trail: bool) -> None:
     """One task: what it waits for, its runs, checkpoints and plan, its turns, lists, effects and children,
     and the end of its journal.
     """
@@ -39,7 +40,14 @@ def show_task(call: Invocation, task_id: str) -> None:
         ),
         TaskDetailView,
     )
-    call.output.show(view, lambda: print_detail(call.output, view, call.clock.now()))
+    show = print_trail if is_trail else print_detail
+    call.output.show(view, lambda: show(call.output, view, call.clock.now()))
+
+
+def print_trail(output: Output, view: TaskDetailView, now: datetime) -> None:  # noqa: ARG001 - as print_detail
+    rows = [(clock_time(one.at) or "-", one.what, one.id, one.words) for one in view.trail]
+    output.table(("AT", "WHAT", "ID", "WHY"), rows, leave=("WHY",))
+    output.say(f"{view.task.id} is {shown_status(view.task)}")
 
 
 def _firing(view: FiringView | None) -> str | None:
@@ -64,6 +72,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("session", task.session_key),
             ("notifies", None if task.origin is None else task.notify),
             ("parent", task.parent_task_id),
+            ("flow", task.flow_id and f"{task.flow_id}  (holdfast tasks flow show {task.flow_id})"),
             ("firing", _firing(view.firing)),
             ("waits", _waits(view.waits_for)),
             ("progress", _progress(task)),

@@ -16,6 +16,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "cancel": ("holdfast.cli.task_changes:cancel_task", "Cancel a task."),
     "retry": ("holdfast.cli.task_retry:retry_tasks", "Retry tasks that failed, timed out or are lost."),
     "fork": ("holdfast.cli.task_changes:fork_one", "Copy a task up to one of its turns."),
+    "flow": ("holdfast.cli.flows:flow", "Flows of several tasks: list, show, start, cancel, retry."),
     "audit": ("holdfast.cli.upkeep:audit", "What is wrong in the ledger, and the command that helps."),
     "maintenance": ("holdfast.cli.upkeep:maintenance", "Preview or apply a sweep of the ledger."),
 }

@@ -90,7 +90,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
         command = [sys.executable, *COMMAND]
         if is_alone:
             become_gateway(sockets, command, environ, announcement=_text(call.output, home, sockets, scheme))
-        log_to_stderr()
+        log_to(home, replaces=False)
         supervisor = Supervisor(sockets, command, environ=environ, terms=_Terms(home, overrides).read)
         status = supervisor.run(announce=lambda: _show(call.output, home, sockets, scheme))
     context.exit(status)
@@ -173,6 +173,14 @@ def _print(output: Output, view: UpView) -> None:
             ("stop", f"Ctrl-C, or kill {view.pid}; it drains first"),
         ]
     )
+
+
+def log_to(home: Path, *, replaces: bool) -> None:
+    """Log to stderr and to the log file of the home; `replaces` as in LogWriter."""
+    from holdfast.gateway.log_file import LogWriter
+
+    log_to_stderr()
+    logging.getLogger().addHandler(LogWriter(home, replaces=replaces))
 
 
 def log_to_stderr() -> None:

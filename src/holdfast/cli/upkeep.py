@@ -127,7 +127,9 @@ def _sweep(call: Invocation, store: Store) -> Sweep:
 def _print_maintenance(output: Output, view: MaintenanceView) -> None:
     for change in view.changes:
         output.paragraph(f"{change.kind.value}  {change.task_id}  {change.reason}")
-    done, tasks = view.mode == "apply", view.maintenance.tasks
+    for flow in view.flow_changes:
+        output.paragraph(f"{flow.kind.value}  {flow.flow_id}  {flow.reason}")
+    done, tasks, flows = view.mode == "apply", view.maintenance.tasks, view.maintenance.task_flows
     verb = "were" if done else "would be"
     for plugin in view.maintenance.plugins:
         for line in plugin.changes:
@@ -138,5 +140,10 @@ def _print_maintenance(output: Output, view: MaintenanceView) -> None:
         f"{counted(tasks.reconciled, 'task')} {verb} lost, {tasks.recovered} {verb} recovered, "
         f"{tasks.cleanup_stamped} {verb} stamped, {tasks.pruned} {verb} deleted"
     )
-    if not done and view.changes:
+    if view.flow_changes:
+        output.say(
+            f"{counted(flows.reconciled, 'flow')} {verb} reconciled, {flows.cleanup_stamped} {verb} stamped, "
+            f"{flows.pruned} {verb} deleted"
+        )
+    if not done and (view.changes or view.flow_changes):
         output.say("to make these changes, add --apply")

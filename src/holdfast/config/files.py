@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ COMMAND_LINE = "the command line"
 DEFAULT = "default"
 FOLDER = "config"
 # Planned sections without support yet: refuse their files, which would have no effect.
-_NOT_YET = ("workflows", "policies", "alerts")
+_NOT_YET = ("policies", "alerts")
 S = TypeVar("S", bound=msgspec.Struct)
 Tree = dict[str, Any]
 
@@ -146,6 +147,8 @@ class _Reading:
     def finish(self) -> Loaded:
         for name, entry in self._tree["schedules"].items():
             entry.setdefault("session", f"cron-{name}")
+            if isinstance(entry.get("at"), datetime):  # as TOML and YAML have it without quotes
+                entry["at"] = entry["at"].isoformat()
         config = self._build(Config, self._tree, "")
         if config.store.url is not None:
             where = self._sources["store.url"]

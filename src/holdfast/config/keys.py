@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.config.command_redaction import command_to_show
+from holdfast.config.flows import FlowSettings
 from holdfast.config.places import without_password
 from holdfast.config.sections import (
     AgentSettings,
@@ -35,6 +36,7 @@ ENTRIES: dict[str, type[msgspec.Struct]] = {
     "tokens": TokenSettings,
     "secrets": SecretSettings,
     "plugins": PluginSettings,
+    "workflows": FlowSettings,
 }
 SECTIONS = tuple(ENTRIES)
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -170,11 +172,69 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "For how many days ended tasks are kept, by runtime, or `lost` for lost ones; all others for 30 days",
     ),
+    Key("cron.max_per_agent", _LIVE, "How many schedules an agent may have made for itself"),
+    Key("cron.min_agent_interval_s", _LIVE, "How often a schedule that an agent made may fire at most"),
+    Key("cron.max_retries", _LIVE, "How often an interrupted firing is queued again before it fails"),
+    Key(
+        "cron.release_after_s",
+        _LIVE,
+        "After how long without a gateway the names of its schedules are free for others",
+    ),
+    Key(
+        "wakes.smart_wake",
+        _RESTART,
+        "What happens when a run reaches its run_timeout, unless its task says it: save and wake it "
+        "(`always`), let it time out (`never`), or decide by its estimate and its progress (`auto`)",
+    ),
+    Key(
+        "wakes.run_timeout_s",
+        _RESTART,
+        "How long one run of a Python task may take, unless its task sets `run_timeout`; without it "
+        "there is no limit",
+    ),
+    Key(
+        "wakes.stop_before",
+        _RESTART,
+        "The share of the run_timeout that is left when a run is asked to stop",
+    ),
+    Key(
+        "wakes.on_above",
+        _RESTART,
+        "Smart wake is on from the start if a run is estimated to take more than this share of its "
+        "run_timeout",
+    ),
+    Key(
+        "wakes.chunk_s",
+        _RESTART,
+        "How often a run with smart wake records a checkpoint; without it every 5 to 15 minutes, by its "
+        "run_timeout",
+    ),
+    Key(
+        "wakes.delay_min_s",
+        _RESTART,
+        "How long after the save a run is woken, when nothing else is to be done",
+    ),
+    Key("wakes.delay_max_s", _RESTART, "The same when 100 tasks or more are queued or running"),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),
-    Key("agents.*.stdin", _RESTART, "What a command reads: the message as `text`, or one `json` document"),
+    Key(
+        "agents.*.stdin",
+        _RESTART,
+        "What a command reads: the message as `text`, one `json` document, or `guided`: the text after a "
+        "paragraph about its time limit",
+    ),
     Key("agents.*.pydantic_ai", _RESTART, "A pydantic-ai agent, as `module:name`"),
     Key("agents.*.timeout_s", _RESTART, "How long one answer may take; without it there is no limit"),
+    Key(
+        "agents.*.run_timeout_s",
+        _RESTART,
+        "How long the agent may work without a break; then it is saved, and woken to go on",
+    ),
+    Key(
+        "agents.*.warn",
+        _RESTART,
+        "How a command is warned before its run_timeout_s: a line on its `stdin`, or the signal `SIGUSR1`",
+    ),
     Key(
         "agents.*.directory",
         _RESTART,
@@ -187,10 +247,30 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("agents.*.session", _RESTART, "The session for messages that name none"),
     Key("schedules.*.cron", _LIVE, "When it fires: minute, hour, day, month, weekday"),
+    Key("schedules.*.every", _LIVE, 'At a fixed interval, such as "15m", counted from 1970'),
+    Key("schedules.*.at", _LIVE, "Once, at this moment"),
     Key("schedules.*.tz", _LIVE, "The time zone of these times"),
     Key("schedules.*.agent", _LIVE, "Which agent gets the prompt"),
     Key("schedules.*.session", _LIVE, "Which of its sessions gets the prompt"),
     Key("schedules.*.prompt", _LIVE, "The prompt for the agent"),
+    Key("schedules.*.task", _LIVE, "The task to start, as `module:task` or by its name"),
+    Key("schedules.*.args", _LIVE, "The arguments of the task, by name"),
+    Key("schedules.*.command", _LIVE, "The program to run, then its arguments"),
+    Key("schedules.*.directory", _LIVE, "The command's working directory, relative to the home"),
+    Key("schedules.*.timeout_s", _LIVE, "For how long a command may run"),
+    Key("schedules.*.missed", _LIVE, "What fires after a time without a gateway: `skip`, `latest` or `all`"),
+    Key("schedules.*.max_missed", _LIVE, "With `all`: how many missed occurrences fire, the latest ones"),
+    Key(
+        "schedules.*.overlap",
+        _LIVE,
+        "What an occurrence does while the firing before it runs: `skip`, `queue` or `replace`",
+    ),
+    Key("schedules.*.jitter", _LIVE, "Fire up to this much later, the same for every gateway"),
+    Key(
+        "schedules.*.retry",
+        _LIVE,
+        "Whether an interrupted firing is queued again; default: `gateway.restart.cron_retry_on_interrupt`",
+    ),
     Key("schedules.*.is_enabled", _LIVE, "Whether it fires at all"),
     Key("channels.*.kind", _RESTART, "`webhook` or `apprise`"),
     Key("channels.*.secret_env", _RESTART, "A webhook's secret: the name of the variable that holds it"),
@@ -234,6 +314,12 @@ KEYS: tuple[Key, ...] = (
     Key("secrets.*.agents", _LIVE, "Which agents may use it"),
     Key("plugins.*.owner", _RESTART, "Whose tasks an installed plug-in may reach; default: `plugin:<name>`"),
     Key("plugins.*.is_enabled", _RESTART, "Whether an installed plug-in runs"),
+    Key("workflows.*.goal", _LIVE, "What the flow is for"),
+    Key(
+        "workflows.*.nodes",
+        _LIVE,
+        "The nodes of the flow, each with its `task`, `args`, `needs`, `goal` and `priority`",
+    ),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 
@@ -266,7 +352,9 @@ def with_live(old: Config, new: Config) -> Config:
 
     A new schedule of an agent that needs a restart waits for that restart.
     """
-    late = {name for name, one in new.schedules.items() if one.agent not in old.agents}
+    late = {
+        name for name, one in new.schedules.items() if one.agent is not None and one.agent not in old.agents
+    }
     schedules = {name: one for name, one in new.schedules.items() if name not in late}
     schedules |= {name: one for name, one in old.schedules.items() if name in late}
     # Config checks itself when it is built, so first build a consistent one.
@@ -333,6 +421,8 @@ def fit_to_show(name: str, value: Any) -> Any:
         return {one: ours if _VARIABLE.fullmatch(str(ours)) else "…" for one, ours in value.items()}
     if isinstance(value, datetime):
         return value.isoformat()
+    if what == "nodes":
+        value = msgspec.to_builtins(value)
     if key is None or not key.is_secret:
         return redact(value)
     if isinstance(value, list):

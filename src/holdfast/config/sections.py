@@ -7,14 +7,18 @@ import math
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 import msgspec
 
+from holdfast.config.flows import FlowSettings
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
+from holdfast.core.errors import BadInput
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES, MAX_KEEP_RESULTS_BYTES
 from holdfast.core.retention import KINDS, RetentionLimits
+from holdfast.core.schedule_spec import MAX_CATCH_UP, MissedPolicy, OverlapPolicy, ScheduleSpec
 from holdfast.core.secret import is_own_variable
+from holdfast.core.smart_wake import SmartWake, WakeOptions
 
 DEFAULT_PORT = 4653
 MAX_SEND_S = 25.0  # less than the claim of a delivery allows
@@ -190,15 +194,53 @@ class UpkeepSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields
         return RetentionLimits(kinds={kind: timedelta(days=days) for kind, days in self.keep_days.items()})
 
 
+class WakeSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a run may take, and how it is saved and woken before that; tasks may set the first two."""
+
+    smart_wake: Literal["auto", "always", "never"] = "auto"
+    run_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
+    # Shares of the limit: left when the run is asked to stop; estimated, so that smart wake is switched on.
+    stop_before: Annotated[float, msgspec.Meta(ge=0.01, le=0.9)] = 0.15
+    on_above: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
+    chunk_s: Annotated[float, msgspec.Meta(ge=1, le=MAX_TIMEOUT_S)] | None = None
+    delay_min_s: _Seconds = 120.0
+    delay_max_s: _Seconds = 600.0
+
+    def __post_init__(self) -> None:
+        self._check_finite(
+            "run_timeout_s", "stop_before", "on_above", "chunk_s", "delay_min_s", "delay_max_s"
+        )
+        if self.delay_max_s < self.delay_min_s:
+            fix = f"it is shorter than delay_min_s ({self.delay_min_s:g}); set both, such as 120 and 600"
+            self._refuse("delay_max_s", fix)
+
+    @property
+    def options(self) -> WakeOptions:
+        return WakeOptions(
+            smart_wake=SmartWake(self.smart_wake),
+            run_timeout=_span(self.run_timeout_s),
+            stop_before=self.stop_before,
+            on_above=self.on_above,
+            chunk=_span(self.chunk_s),
+            delay_least=timedelta(seconds=self.delay_min_s),
+            delay_most=timedelta(seconds=self.delay_max_s),
+        )
+
+
 class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One agent: a Python callable, a command or a pydantic-ai agent, exactly one of them."""
 
     callable: str | None = None
     command: list[str] = []
-    # What a command reads on stdin: only the text, or a JSON document.
-    stdin: Literal["text", "json"] = "text"
+    # What a command reads on stdin: only the text, a JSON document, or the text after a paragraph that tells
+    # a model its time limit and how to hand over a checkpoint.
+    stdin: Literal["text", "json", "guided"] = "text"
     pydantic_ai: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
+    # How long it may work without a break; then it is saved and woken.
+    run_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
+    # How a command is warned before that; None: not at all.
+    warn: Literal["stdin", "SIGUSR1"] | None = None
     directory: str | None = None
     # The agent's variable, and the name of the gateway's variable with its value; never a value.
     env: dict[str, str] = {}
@@ -216,6 +258,7 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             self._refuse("command", "start with the program, then one string for each argument")
         if self.stdin != "text" and not self.command:
             self._refuse("stdin", "only a command reads stdin; remove this key")
+        self._check_run_timeout()
         self._check_path("directory", "name a directory; a relative path starts at the home")
         for name, ours in self.env.items():
             if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(ours):
@@ -228,47 +271,100 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
                 )
         _check_session(self)
 
+    def _check_run_timeout(self) -> None:
+        self._check_finite("run_timeout_s")
+        limit = self.run_timeout_s
+        if limit is not None and self.timeout_s is not None and limit > self.timeout_s:
+            fix = f"one run may not take longer than the whole answer (timeout_s = {self.timeout_s:g})"
+            self._refuse("run_timeout_s", f"{fix}; set a shorter one, such as 600")
+        if self.stdin == "guided" and limit is None:
+            self._refuse("stdin", "guided tells a command about its time limit; set run_timeout_s, too")
+        if self.warn is None:
+            return
+        if not self.command or limit is None:
+            self._refuse(
+                "warn", "only a command with a run_timeout_s is warned; set both, or remove this key"
+            )
+        if self.warn == "stdin" and self.stdin != "json":
+            fix = 'the warning is a line after the document, so the command must read lines: stdin = "json"'
+            self._refuse("warn", fix)
+
 
 class ScheduleSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One schedule: at each occurrence, its prompt is sent to its agent's session."""
+    """One schedule: when it fires, and for what: an agent's prompt, a task or a command."""
 
-    cron: str
+    cron: str | None = None
+    every: str | float | None = None
+    at: str | None = None
     tz: str = "UTC"
-    agent: str
+    agent: str | None = None
     # The default from a file is `cron-<name>`, so that no two schedules share a session.
     session: str = "cron"
-    prompt: str
+    prompt: str | None = None
+    # `module:task`, or the name of a task that the gateway knows.
+    task: str | None = None
+    args: dict[str, Any] = {}
+    command: list[str] = []
+    directory: str | None = None
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
+    missed: Literal["skip", "latest", "all"] = "latest"
+    max_missed: Annotated[int, msgspec.Meta(ge=1, le=MAX_CATCH_UP)] = 10
+    overlap: Literal["skip", "queue", "replace"] = "queue"
+    jitter: str | float = 0
+    # None: what gateway.restart.cron_retry_on_interrupt says.
+    retry: bool | None = None
     is_enabled: bool = True
 
     def __post_init__(self) -> None:
-        self._check_zone()
-        self._check_cron()
-        if not self.prompt.strip():
-            self._refuse("prompt", "write what the agent should do")
-        _check_session(self)
+        from holdfast.config.timetable import check_spec
 
-    def _check_zone(self) -> None:
-        from zoneinfo import ZoneInfo
-
+        self._check_finite("timeout_s")
+        self._check_path("directory", "name a directory; a relative path starts at the home")
         try:
-            ZoneInfo(self.tz)
-        except (KeyError, ValueError, OSError):  # not found; not a key; a directory
-            self._refuse("tz", "name a time zone of the IANA list, such as Europe/Berlin or UTC")
+            check_spec(self.spec)
+        except BadInput as error:
+            field = {"arguments": "args"}.get(error.field, error.field)
+            self._refuse(field if hasattr(self, field) else "cron", error.problem)
+        if self.agent is not None:
+            _check_session(self)
 
-    def _check_cron(self) -> None:
-        from datetime import UTC
+    @property
+    def spec(self) -> ScheduleSpec:
+        """The same, as the ledger has it. Raises BadInput."""
+        from holdfast.config.timetable import moment_in, seconds_of
 
-        from cronsim import CronSim, CronSimError
+        return ScheduleSpec(
+            cron=self.cron,
+            every_s=None if self.every is None else seconds_of("every", self.every),
+            at=None if self.at is None else moment_in(self.at, self.tz),
+            tz=self.tz,
+            agent=self.agent,
+            session=None if self.agent is None else self.session,
+            prompt=self.prompt,
+            task=None if self.task is None else self.task.rpartition(":")[2],
+            arguments=self.args,
+            command=self.command,
+            directory=self.directory,
+            timeout_s=self.timeout_s,
+            missed=MissedPolicy(self.missed),
+            max_missed=self.max_missed,
+            overlap=OverlapPolicy(self.overlap),
+            jitter_s=seconds_of("jitter", self.jitter),
+            retry=self.retry,
+            is_enabled=self.is_enabled,
+        )
 
-        try:
-            # Any time works for this check: it fails for an expression that never matches.
-            next(CronSim(self.cron, datetime(2026, 1, 1, tzinfo=UTC)))
-        except (CronSimError, StopIteration) as error:
-            why = str(error) or "it never matches"
-            fix = (
-                f"{why[0].lower()}{why[1:]}; write minute, hour, day, month, weekday, such as 0 9 * * mon-fri"
-            )
-            self._refuse("cron", fix)
+
+class CronSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of schedules: what agents may schedule themselves, and when a name is free again."""
+
+    max_per_agent: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 20
+    min_agent_interval_s: Annotated[float, msgspec.Meta(ge=1, le=MAX_TIMEOUT_S)] = 300.0
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 5
+    release_after_s: Annotated[float, msgspec.Meta(ge=60, le=MAX_TIMEOUT_S)] = 86_400.0
+
+    def __post_init__(self) -> None:
+        self._check_finite("min_agent_interval_s", "release_after_s")
 
 
 class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -405,12 +501,15 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tasks: list[str] = []
     gateway: GatewaySettings = GatewaySettings()
     upkeep: UpkeepSettings = UpkeepSettings()
+    cron: CronSettings = CronSettings()
+    wakes: WakeSettings = WakeSettings()
     agents: dict[str, AgentSettings] = {}
     schedules: dict[str, ScheduleSettings] = {}
     channels: dict[str, ChannelSettings] = {}
     tokens: dict[str, TokenSettings] = {}
     secrets: dict[str, SecretSettings] = {}
     plugins: dict[str, PluginSettings] = {}
+    workflows: dict[str, FlowSettings] = {}
 
     def __post_init__(self) -> None:
         self._check_all(
@@ -418,7 +517,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
             'write "package.module" or "module:task"',
             "tasks",
         )
-        for section in ("agents", "schedules", "channels", "tokens"):
+        for section in ("agents", "schedules", "channels", "tokens", "workflows"):
             for name in getattr(self, section):
                 if not _NAME.fullmatch(name):
                     fix = "use 1 to 64 letters, digits, - and _, starting with a letter or digit"
@@ -429,6 +528,11 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     known = ", ".join(sorted(self.agents)) or "there are none"
                     self._refuse(f"{section}.{name}.agent", f"name one of the agents ({known})")
         self._check_secrets()
+        for name, flow in self.workflows.items():
+            try:
+                flow.definition(name)
+            except BadInput as error:
+                raise InvalidField(f"workflows.{name}.nodes", list(flow.nodes), str(error)) from error
 
     def _check_secrets(self) -> None:
         """Refuse secrets that are the gateway's own tokens or channel secrets."""
@@ -458,6 +562,10 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 if secret is not None and not secret.is_for(name):
                     fix = f"secrets.{ours}.agents does not name {name}; add it there if it may use the secret"
                     self._refuse(f"agents.{name}.env", fix)
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _check_session(part: AgentSettings | ScheduleSettings) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from holdfast.core.errors import CheckpointUnreadable
-from holdfast.core.ids import BootId, CheckpointId, RunId, TaskId
+from holdfast.core.ids import BootId, CheckpointId, RunId, TaskId, WakeId
 from holdfast.core.plan import Cursor, Plan
 from holdfast.core.step import Artifact, ArtifactState, Note
 from holdfast.core.task import Failure, Origin, Progress
 from holdfast.core.transitions import CheckpointStatus
+
+if TYPE_CHECKING:
+    from holdfast.core.wake_contract import ResumePacket
 
 SCHEMA_VERSION = 1
 # The default; settings and tasks may set another number.
@@ -84,6 +87,10 @@ class CheckpointDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     company: int | None = None
     note: str | None = None
     retry_of: CheckpointId | None = None
+    # The wake that it waits for, if its run was saved before its time limit.
+    wake_id: WakeId | None = None
+    # The done criteria that did not hold when the program came to its end.
+    unmet: tuple[str, ...] = ()
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +114,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     resumed_run_id: RunId | None = None
     diagnostic: Failure | None = None
     updated_at: datetime
+    # The wake that it waits for: until that fires, it cannot be claimed.
+    wake_id: WakeId | None = None
     is_damaged: bool = False
 
     def read_document(self) -> CheckpointDocument:
@@ -156,6 +165,33 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactReport, ...]
     # Whether it belongs to a firing of a schedule that was interrupted and queued again.
     is_retry: bool = False
+    task_id: TaskId | None = None
+    wake_id: WakeId | None = None
+    # What must hold when the task is done, and what of it did not hold when it last came to its end.
+    done_criteria: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+
+    @property
+    def packet(self) -> ResumePacket:
+        """The same in the words of the contract for long tasks: objective, next actions, done criteria."""
+        from holdfast.core.wake_contract import ResumePacket, ResumeStep, current_step, next_actions
+
+        return ResumePacket(
+            task_id=self.task_id or "",
+            resume=ResumeStep(
+                current_step=current_step(self.cursor, self.progress),
+                next_actions=next_actions(self.plan, self.cursor),
+            ),
+            done_criteria=list(self.done_criteria),
+            objective=self.goal,
+            checkpoint=self.checkpoint_id,
+            reason=(
+                ResumeReason.TIMEOUT_RECOVERY.value
+                if self.reason is ResumeReason.TIMEOUT
+                else self.reason.value
+            ),
+            unmet=list(self.unmet),
+        )
 
 
 def encode_document(document: CheckpointDocument) -> bytes:

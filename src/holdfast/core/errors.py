@@ -13,6 +13,7 @@ HoldfastError
 │   ├── IllegalMove             the status table does not allow it
 │   ├── ClaimLost               another worker holds a newer fence
 │   ├── RevisionMismatch        the flow has a newer revision
+│   ├── NameTaken               there is a schedule with this name
 │   ├── RunIdTaken              a producer's run id belongs to another task
 │   └── KeyConflict             the dedup key belongs to a task with other arguments
 ├── CheckpointError
@@ -20,6 +21,7 @@ HoldfastError
 │   └── CheckpointUnreadable    becomes failed_resume, with the reason
 ├── Refused
 │   ├── NotYours                the record belongs to another owner
+│   ├── FlowsBlended            one flow would both start tasks and follow those of others
 │   ├── BadSignature            an incoming request has a wrong signature, or one that is too old
 │   ├── EffectsInTheWay         a fork would go back to before effects that have happened
 │   ├── HomeInUse               another process holds the home directory
@@ -31,6 +33,7 @@ HoldfastError
 │   └── ResumesHeld             the database is older than its mark; an operator must accept it
 ├── StepFailed              a step raised, and is not retried (again)
 ├── TaskFailed              the task whose result the caller waits for ended without one
+├── FlowFailed              the flow whose results the caller waits for is blocked, or ended without them
 ├── Drift                   the journal does not match the program that replays it
 ├── NotInRun                called outside a run
 ├── RunOver                 a run was used after its end
@@ -77,12 +80,15 @@ _SHOWN_BY = {
     "delivery": "deliveries list",
     "effect": "tasks list",
     "firing": "events",
-    "flow": "tasks list",
+    "schedule": "cron list",
+    "flow": "tasks flow list",
     "message": "sessions list",
+    "node": "tasks flow show",
     "restart": "gateway restarts",
     "run": "tasks list",
     "setting": "config explain",
     "wake": "events",
+    "workflow": "config explain",
 }
 
 
@@ -220,7 +226,23 @@ class RevisionMismatch(Conflict):
         self.record_id = record_id
         self.expected = expected
         self.found = found
-        super().__init__(f"{record_id} is at revision {found}, not {expected}; read it again, then retry")
+        super().__init__(
+            f"{record_id} is at revision {found}, and this update was made for revision {expected}: another "
+            "update came first, and nothing was changed; read it again, decide anew, and send the update "
+            f"with revision {found}"
+        )
+
+
+class NameTaken(Conflict):
+    """There is a schedule with this name; nothing was changed."""
+
+    code = "name_taken"
+
+    def __init__(self, name: str, *, is_in_settings: bool = False) -> None:
+        self.name = name
+        where = "in the settings of a gateway" if is_in_settings else "already"
+        fix = "" if is_in_settings else f", or change that one: `holdfast cron edit {name}`"
+        super().__init__(f"there is a schedule {name} {where}; choose another name{fix}")
 
 
 class RunIdTaken(Conflict):
@@ -241,11 +263,13 @@ class KeyConflict(Conflict):
 
     code = "key_conflict"
 
-    def __init__(self, key: str, task_id: str, *, of_goal: bool = False) -> None:
+    def __init__(self, key: str, task_id: str, *, of_goal: bool = False, of_definition: bool = False) -> None:
         self.key = key
         self.task_id = task_id
         what = "another goal" if of_goal else "another name or other arguments"
         fix = "the same goal, or no goal" if of_goal else "the same arguments"
+        if of_definition:
+            what, fix = "another definition", "the same definition and goal"
         super().__init__(
             f"key {key!r} belongs to {task_id}, which was created with {what}; use another key, or {fix}"
         )
@@ -295,6 +319,17 @@ class NotYours(Refused):
         self.record_id = record_id
         self.owner = owner
         super().__init__(f"{noun} {record_id} does not belong to {owner!r}; only its owner may change it")
+
+
+class FlowsBlended(Refused):
+    """Managed and mirrored are never blended in one flow: a task was to join a flow that starts its own
+    tasks, or a flow that only follows its tasks was to be driven."""
+
+    code = "flows_blended"
+
+    def __init__(self, flow_id: str, why: str) -> None:
+        self.flow_id = flow_id
+        super().__init__(f"{flow_id} {why}")
 
 
 class BadSignature(Refused):
@@ -442,6 +477,26 @@ class TaskFailed(HoldfastError):
         self.failure = failure
         why = "" if failure is None else f": {failure.kind}: {failure.message}"
         super().__init__(f"task {task_id} is {status}{why}; for details, `holdfast tasks show {task_id}`")
+
+
+class FlowFailed(HoldfastError):
+    """A flow that is waited for is blocked, or ended without success."""
+
+    code = "flow_failed"
+
+    def __init__(
+        self, flow_id: str, status: str, blocked_by_task_id: str | None = None, failure: Failure | None = None
+    ) -> None:
+        self.flow_id = flow_id
+        self.status = status
+        self.blocked_by_task_id = blocked_by_task_id
+        self.failure = failure
+        why = "" if failure is None else f": {failure.message}"
+        fix = ""
+        if status == "blocked" and blocked_by_task_id is not None:
+            why = f" by {blocked_by_task_id}{why}"
+            fix = f"; see why with `holdfast tasks show {blocked_by_task_id}`, then retry the flow"
+        super().__init__(f"{flow_id} is {status}{why}{fix}")
 
 
 class Drift(HoldfastError):

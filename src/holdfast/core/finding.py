@@ -32,12 +32,28 @@ class FindingCode(StrEnum):
     LATE_REPORT = "late_report"
     # Recorded work without the facts by which it can be found again, proved alive or reported.
     WEAK_METADATA = "weak_metadata"
+    # A run works for long and has saved nothing: an interruption would lose all of it.
+    LONG_RUN_WITHOUT_CHECKPOINT = "long_run_without_checkpoint"
     CLOCK_SKEW = "clock_skew"
+    # Of flows, which also use `stale_running` and `inconsistent_timestamps`; `noun` tells them apart.
+    # The record of a flow that cannot be read.
+    RESTORE_FAILED = "restore_failed"
+    STALE_WAITING = "stale_waiting"
+    STALE_BLOCKED = "stale_blocked"
+    # A flow whose cancel was requested, and that does not end.
+    CANCEL_STUCK = "cancel_stuck"
+    # A flow that counts tasks that do not exist, or that mirrors none.
+    MISSING_LINKED_TASKS = "missing_linked_tasks"
+    BLOCKED_TASK_MISSING = "blocked_task_missing"
 
 
 class Severity(StrEnum):
     WARNING = "warning"
     ERROR = "error"
+
+
+# By the beginning of an id.
+_NOUNS = {"task": "task", "flow": "flow", "dlv": "delivery"}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +67,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: dict[str, Fact] = {}
     # The command that repairs it, or the first one to run; None if there is none.
     repair: str | None = None
+
+    @property
+    def noun(self) -> str:
+        """What it is about: a `task`, a `flow`, a `delivery`, or the whole `ledger`."""
+        first = self.record_ids[0] if self.record_ids else ""
+        return _NOUNS.get(first.partition("_")[0], "ledger")

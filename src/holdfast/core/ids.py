@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from datetime import datetime
@@ -34,8 +35,12 @@ _WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 
 def new_id(prefix: str, now: datetime) -> str:
     """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
-    ms = to_micros(now) // 1000
-    chance = secrets.token_bytes(10)
+    return id_from(prefix, now, secrets.token_bytes(10))
+
+
+def id_from(prefix: str, moment: datetime, chance: bytes) -> str:
+    """The same from ten given bytes: the same bytes at the same time give the same id."""
+    ms = to_micros(moment) // 1000
     high, low = int.from_bytes(chance[:5], "big"), int.from_bytes(chance[5:], "big")
     # Ten bits at a time, so that no number needs more than a machine word.
     return (
@@ -62,6 +67,18 @@ def new_run_id(now: datetime) -> RunId:
 
 def new_checkpoint_id(now: datetime) -> CheckpointId:
     return CheckpointId(new_id("ckpt", now))
+
+
+def new_flow_id(now: datetime) -> FlowId:
+    return FlowId(new_id("flow", now))
+
+
+def derived_id(prefix: str, now: datetime, *parts: str) -> str:
+    """An id that sorts by time like others, made of parts instead of random bits: a write that makes several
+    ids gets the same ones when it runs again."""
+    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=10).digest()
+    number = int.from_bytes(digest, "big")
+    return id_bound(prefix, now) + "".join(_ALPHABET[number >> shift & 31] for shift in range(75, -1, -5))
 
 
 def new_boot_id(now: datetime) -> BootId:
@@ -102,6 +119,10 @@ def new_message_id(now: datetime) -> MessageId:
 
 def new_firing_id(now: datetime) -> FiringId:
     return FiringId(new_id("fire", now))
+
+
+def new_wake_id(now: datetime) -> WakeId:
+    return WakeId(new_id("wake", now))
 
 
 def new_token() -> str:

@@ -19,6 +19,8 @@ MAX_MESSAGE_BYTES = 256 * 1024
 MAX_ANSWER_CHARS = 1_000_000
 # The channel of messages that a schedule posts; no person is at its other end.
 CRON_CHANNEL = "cron"
+# The channel of the message with which one session spawns another.
+SPAWN_CHANNEL = "spawn"
 # The channel of messages typed on the gateway's own host, or sent by a program with a token.
 CONSOLE_CHANNEL = "console"
 # The prefix of a message id that was stored as its digest, because it looks like a secret.

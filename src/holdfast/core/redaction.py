@@ -22,7 +22,7 @@ from holdfast.core.known_secrets import (
     without_known_secrets,
 )
 from holdfast.core.secret_scanner import has_hint, holds_secret
-from holdfast.core.secret_shapes import CURL_FLAG, PATTERNS, SecretPattern, is_plain, key_name
+from holdfast.core.secret_shapes import CURL_FLAG, PATTERNS, SecretPattern, compiled, is_plain, key_name
 
 __all__ = [
     "PATTERNS",
@@ -51,17 +51,16 @@ _NAME_BYTES = 8
 _NO_PIN = 999
 _HIDDEN_NAME = re.compile(rf"\[redacted:name\]~[0-9a-f]{{{2 * _NAME_BYTES}}}")
 _REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+# These are compiled on first use: few texts are commands, and the start of a process is short.
 # A user and a password for curl, as the value of a flag or in one word with it, as the scanner finds them.
-_FLAG_OF_CURL = re.compile(f"-{CURL_FLAG}")
+_FLAG_OF_CURL = f"-{CURL_FLAG}"
 _USER_OF_CURL = r"[^:\"'\\\x00-\x1f]{0,64}:(?!//)"
-_PAIR_OF_CURL = re.compile(rf"{_USER_OF_CURL}\S.*", re.DOTALL)
-_WORD_OF_CURL = re.compile(rf"(-{CURL_FLAG}=?{_USER_OF_CURL})(\S.*)", re.DOTALL)
-_MYSQL = re.compile("mysql[a-z]{0,6}")
-_P_FLAG = re.compile(r"(-p)(.+)", re.DOTALL)
+_PAIR_OF_CURL = rf"(?s:{_USER_OF_CURL}\S.*)"
+_WORD_OF_CURL = rf"(?s:(-{CURL_FLAG}=?{_USER_OF_CURL})(\S.*))"
+_MYSQL = "mysql[a-z]{0,6}"
+_P_FLAG = r"(?s:(-p)(.+))"
 # A line of a private key that is a list item by itself.
-_LINE_OF_KEY = re.compile(
-    r"\s*+|[A-Za-z0-9+/=\s]++|[A-Za-z-]{1,24}: .{0,100}|-----END [A-Z0-9 ]{0,60}-----\s*+"
-)
+_LINE_OF_KEY = r"\s*+|[A-Za-z0-9+/=\s]++|[A-Za-z-]{1,24}: .{0,100}|-----END [A-Z0-9 ]{0,60}-----\s*+"
 _OVER_LINES = tuple(pattern for pattern in PATTERNS if pattern.spans_lines)
 _IN_A_LINE = tuple(pattern for pattern in PATTERNS if not pattern.spans_lines)
 
@@ -247,7 +246,9 @@ class _Redaction:
         is_in_key = False
         for one in value:
             is_flag = isinstance(one, str) and one.startswith("-")
-            is_in_key = is_in_key and isinstance(one, str) and _LINE_OF_KEY.fullmatch(one) is not None
+            is_in_key = (
+                is_in_key and isinstance(one, str) and compiled(_LINE_OF_KEY).fullmatch(one) is not None
+            )
             if is_in_key:
                 concealments.append(self._line_of_key)
             elif isinstance(one, str) and command.without_password(one) != one:
@@ -323,7 +324,7 @@ class _Command:
         is_login = any(one in {"docker", "podman"} and then == "login" for one, then in follows)
         self._in_two_words = is_login or "sshpass" in programs
         # For mysql, a separate word after -p is the database.
-        is_mysql = any(_MYSQL.fullmatch(one) and then.startswith("-") for one, then in follows)
+        is_mysql = any(compiled(_MYSQL).fullmatch(one) and then.startswith("-") for one, then in follows)
         self._in_a_word = self._in_two_words or is_mysql
 
     def names_secret(self, flag: str, one: object) -> bool:
@@ -333,13 +334,13 @@ class _Command:
         return (
             self._has_curl
             and isinstance(one, str)
-            and _FLAG_OF_CURL.fullmatch(flag) is not None
-            and _PAIR_OF_CURL.fullmatch(one) is not None
+            and compiled(_FLAG_OF_CURL).fullmatch(flag) is not None
+            and compiled(_PAIR_OF_CURL).fullmatch(one) is not None
         )
 
     def without_password(self, word: str) -> str:
         """The word without the password that directly follows a flag, if there is one."""
-        found = _WORD_OF_CURL.fullmatch(word) if self._has_curl else None
+        found = compiled(_WORD_OF_CURL).fullmatch(word) if self._has_curl else None
         if found is None and self._in_a_word:
-            found = _P_FLAG.fullmatch(word)
+            found = compiled(_P_FLAG).fullmatch(word)
         return word if found is None or is_plain(found[2]) else f"{found[1]}[redacted:flag]"

@@ -13,6 +13,9 @@ from holdfast.core.transitions import TaskStatus
 LOST_KIND = "lost"
 KINDS = (*(runtime.value for runtime in RuntimeName), LOST_KIND)
 
+# How long an ended task or flow is kept, unless its kind has a limit of its own.
+DEFAULT_RETENTION = timedelta(days=30)
+
 
 class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits by kind: the name of a runtime, or `lost`. All other tasks are kept until their stamp."""

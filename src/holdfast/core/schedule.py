@@ -27,6 +27,20 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
     status: WakeStatus = WakeStatus.PENDING
     due_at: datetime
     updated_at: datetime
+    # A reason of the user's own, in a word or two.
+    own_reason: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Its reason for people: the user's own, if there is one."""
+        return self.own_reason or self.reason.value
+
+
+class FiringReason(StrEnum):
+    """What asked for a firing: the plan of its schedule, or a person or program that said "run it now"."""
+
+    PLANNED = "planned"
+    REQUESTED = "requested"
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +58,9 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     # Whether it was interrupted and queued again.
     is_retry: bool = False
     updated_at: datetime
+    # Why it did not run, or how it failed.
+    why: str | None = None
+    cause: FiringReason = FiringReason.PLANNED
 
 
 def occurrence_id(schedule: str, occurrence_at: datetime) -> str:

@@ -99,14 +99,14 @@ _REST_OF_LINE = r'(?(escape)[^\n\\"]*+|[^\n]*+)'
 
 # Compiled on first use and cached here, because the cache of `re` is small.
 @functools.cache
-def _compiled(source: str, flags: int = 0) -> re.Pattern[str]:
+def compiled(source: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(source, flags)
 
 
 def key_name(key: str) -> re.Match[str] | None:
     """A match if the value of this key is a secret; the group `token` is set if it is a token."""
-    found = _compiled(_KEY_NAME, re.ASCII | re.VERBOSE).search(key[-40:])
-    if found is None or _compiled(rf"{OWN_ID}\Z").search(key[-40:]) is not None:
+    found = compiled(_KEY_NAME, re.ASCII | re.VERBOSE).search(key[-40:])
+    if found is None or compiled(rf"{OWN_ID}\Z").search(key[-40:]) is not None:
         return None
     # A boarding pass is not a password.
     return None if found["bare"] is not None and len(found[0]) != len(key) else found
@@ -114,11 +114,11 @@ def key_name(key: str) -> re.Match[str] | None:
 
 def is_plain(value: str) -> bool:
     """Whether the value is not a secret, whatever its name: a placeholder, a variable, a path, a remark."""
-    return _compiled(_PLAIN).fullmatch(value) is not None
+    return compiled(_PLAIN).fullmatch(value) is not None
 
 
 def _is_variable(value: str) -> bool:
-    found = _compiled(_VARIABLE, re.ASCII | re.VERBOSE).search(value[-40:])
+    found = compiled(_VARIABLE, re.ASCII | re.VERBOSE).search(value[-40:])
     return found is not None and found["bare"] is None
 
 
@@ -137,7 +137,7 @@ def _is_secret(match: re.Match[str]) -> bool:
     if "separator" not in groups:
         return _is_in_quotes(match)
     if match["scheme"]:
-        return _compiled(_WORD).fullmatch(value) is None
+        return compiled(_WORD).fullmatch(value) is None
     if match["quote"] or match["escaped"]:
         return _is_in_quotes(match)
     following = match.string[match.end() : match.end() + 1]
@@ -150,18 +150,18 @@ def _is_secret(match: re.Match[str]) -> bool:
         # `PASS: test_1` is a line of a report.
         return match[0][0].islower() and _is_random(value) and _is_whole_line(match)
     if _is_random(value):
-        return _compiled(_ATTRIBUTE).fullmatch(value) is None
+        return compiled(_ATTRIBUTE).fullmatch(value) is None
     if match["password"] is None or separator not in {"", ":"}:
         return False
     if value.isdigit():
         return len(value) >= _LONG_NUMBER or _is_whole_line(match)
     if separator == "":
-        return match["separator"] == " " and _compiled(_FLAG_WORD).fullmatch(value) is not None
-    return _compiled(_SETTING_WORD).fullmatch(value) is not None and _is_whole_line(match)
+        return match["separator"] == " " and compiled(_FLAG_WORD).fullmatch(value) is not None
+    return compiled(_SETTING_WORD).fullmatch(value) is not None and _is_whole_line(match)
 
 
 def _is_random(value: str) -> bool:
-    return _compiled(_RANDOM).match(value) is not None
+    return compiled(_RANDOM).match(value) is not None
 
 
 def _is_in_quotes(match: re.Match[str]) -> bool:
@@ -180,14 +180,14 @@ def _is_whole_line(match: re.Match[str]) -> bool:
     ends = [_SETTING_END, _ESCAPED_END] + [_QUOTED_END] * ("n" in line_break)
     if '"' in line_break:
         ends = [_ESCAPED_END]
-    return any(_compiled(end).match(match.string, match.end()) for end in ends)
+    return any(compiled(end).match(match.string, match.end()) for end in ends)
 
 
 def _line_before(match: re.Match[str]) -> tuple[str | None, str]:
     """The text before the match in its line (None if it is not a setting), and the line break before it."""
     text, begin = match.string, match.start()
-    *_, line_break, before = ["", *_compiled(_LINE_BREAK).split(text[max(0, begin - _MAX_SETTING) : begin])]
-    is_setting = len(before) < _MAX_SETTING and _compiled(_SETTING).fullmatch(before) is not None
+    *_, line_break, before = ["", *compiled(_LINE_BREAK).split(text[max(0, begin - _MAX_SETTING) : begin])]
+    is_setting = len(before) < _MAX_SETTING and compiled(_SETTING).fullmatch(before) is not None
     return before if is_setting else None, line_break
 
 
@@ -199,7 +199,7 @@ def _is_below(match: re.Match[str]) -> bool:
     value = match["secret"].strip("\"'")
     if match["block"] is not None or match["password"] is None:
         return match["block"] is not None
-    is_word = _compiled(_SETTING_WORD).fullmatch(value) is not None
+    is_word = compiled(_SETTING_WORD).fullmatch(value) is not None
     return is_word or value.isdigit() or _is_random(value)
 
 
@@ -207,7 +207,7 @@ def _is_for_curl(match: re.Match[str]) -> bool:
     """Whether the flag belongs to curl, whose command may continue over lines that end in a backslash."""
     begin = match.start()
     _, curl, flags = match.string[max(0, begin - _MAX_COMMAND) : begin].rpartition("curl")
-    return bool(curl) and _compiled(r"(?<!\\)\n").search(flags) is None
+    return bool(curl) and compiled(r"(?<!\\)\n").search(flags) is None
 
 
 class SecretPattern(msgspec.Struct, frozen=True):
@@ -224,7 +224,7 @@ class SecretPattern(msgspec.Struct, frozen=True):
     @property
     def regex(self) -> re.Pattern[str]:
         # Compiled when the first hint is found: most commands never see one.
-        return _compiled(self.source, self.flags)
+        return compiled(self.source, self.flags)
 
     def may_find(self, text: str) -> bool:
         return not self.needs or any(one in text for one in self.needs)

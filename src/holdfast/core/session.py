@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.errors import BadInput
 from holdfast.core.ids import SessionId, TaskId
 from holdfast.core.payload import check_name
-from holdfast.core.task import Origin
+from holdfast.core.task import Origin, Task
 from holdfast.core.transitions import SessionStatus
 
 # The prefix of the names of tasks that answer messages; only the inbox creates them.
@@ -54,6 +54,14 @@ def agent_of(key: object) -> str:
     if prefix != "agent" or not agent.strip() or not name.strip():
         raise BadInput("session key", f"{checked!r} is not one; a session key is agent:<agent>:<name>")
     return agent
+
+
+def acting_session(task: Task) -> str:
+    """The session, or another owner, for which the tools of a run act. The task of a spawned session belongs
+    to the session that spawned it, and its agent must not act for that one."""
+    if task.session_key is not None and task.name.startswith(AGENT_PREFIX):
+        return task.session_key
+    return task.owner
 
 
 def is_session_key(text: str) -> bool:

@@ -74,6 +74,14 @@ class FlowStatus(StrEnum):
     LOST = "lost"
 
 
+class FlowNodeStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
 class SessionStatus(StrEnum):
     IDLE = "idle"
     PROCESSING = "processing"
@@ -115,6 +123,7 @@ class RestartStatus(StrEnum):
 
 T, R, C, E = TaskStatus, RunStatus, CheckpointStatus, EffectStatus
 D, F, S, W = DeliveryStatus, FlowStatus, SessionStatus, WakeStatus
+N = FlowNodeStatus
 
 _TASK_ENDS = frozenset({T.FAILED, T.TIMED_OUT, T.CANCELLED, T.LOST})
 _RUN_ENDS = frozenset({R.FAILED, R.TIMED_OUT, R.CANCELLED, R.LOST})
@@ -192,7 +201,8 @@ DELIVERY_MOVES: Mapping[DeliveryStatus, frozenset[DeliveryStatus]] = {
 }
 
 FLOW_MOVES: Mapping[FlowStatus, frozenset[FlowStatus]] = {
-    F.QUEUED: frozenset({F.RUNNING, F.WAITING, F.BLOCKED}) | _FLOW_ENDS,
+    # To succeeded when a producer reports the end of work whose start it never reported.
+    F.QUEUED: frozenset({F.RUNNING, F.WAITING, F.BLOCKED, F.SUCCEEDED}) | _FLOW_ENDS,
     F.RUNNING: frozenset({F.QUEUED, F.WAITING, F.BLOCKED, F.SUCCEEDED}) | _FLOW_ENDS,
     F.WAITING: frozenset({F.QUEUED, F.RUNNING, F.BLOCKED, F.SUCCEEDED}) | _FLOW_ENDS,
     F.BLOCKED: frozenset({F.QUEUED, F.RUNNING, F.WAITING}) | _FLOW_ENDS,
@@ -200,6 +210,23 @@ FLOW_MOVES: Mapping[FlowStatus, frozenset[FlowStatus]] = {
     F.FAILED: frozenset(),
     F.CANCELLED: frozenset(),
     F.LOST: frozenset(),
+}
+
+# A mirrored flow follows its task, also when an operator reopens the task.
+FLOW_REOPENS: Mapping[FlowStatus, frozenset[FlowStatus]] = {
+    F.FAILED: frozenset({F.QUEUED}),
+    F.CANCELLED: frozenset({F.QUEUED}),
+    F.LOST: frozenset({F.QUEUED}),
+}
+
+FLOW_NODE_MOVES: Mapping[FlowNodeStatus, frozenset[FlowNodeStatus]] = {
+    # To failed when its task cannot be created: the result that it takes is gone.
+    N.PENDING: frozenset({N.RUNNING, N.FAILED}),
+    N.RUNNING: frozenset({N.SUCCEEDED, N.FAILED, N.CANCELLED}),
+    N.SUCCEEDED: frozenset(),
+    # An operator retries its task.
+    N.FAILED: frozenset({N.RUNNING}),
+    N.CANCELLED: frozenset({N.RUNNING}),
 }
 
 SESSION_MOVES: Mapping[SessionStatus, frozenset[SessionStatus]] = {
@@ -255,11 +282,18 @@ MOVES: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
     "effect": EFFECT_MOVES,  # type: ignore[dict-item]
     "delivery": DELIVERY_MOVES,  # type: ignore[dict-item]
     "flow": FLOW_MOVES,  # type: ignore[dict-item]
+    "node": FLOW_NODE_MOVES,  # type: ignore[dict-item]
     "session": SESSION_MOVES,  # type: ignore[dict-item]
     "wake": WAKE_MOVES,  # type: ignore[dict-item]
     "message": MESSAGE_MOVES,  # type: ignore[dict-item]
     "firing": FIRING_MOVES,  # type: ignore[dict-item]
     "restart": RESTART_MOVES,  # type: ignore[dict-item]
+}
+
+# Moves that only a retry makes, by noun.
+REOPENS: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
+    "task": TASK_REOPENS,  # type: ignore[dict-item]
+    "flow": FLOW_REOPENS,  # type: ignore[dict-item]
 }
 
 Status = TypeVar("Status", bound=StrEnum)

@@ -18,8 +18,9 @@ from holdfast.config.sections import Config
 from holdfast.core.audit import AuditOutcome
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
-from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked, SettingsError
+from holdfast.core.errors import HoldfastError, NotFound, NotReady, RestartBlocked, SettingsError
 from holdfast.core.events import EventKind
+from holdfast.core.flow_definition import FlowDefinition
 from holdfast.core.hold import ACCEPT, RESUME, Hold
 from holdfast.core.ids import new_restart_id
 from holdfast.core.manifest import Restart, RestartOutcome, Trigger
@@ -38,6 +39,7 @@ from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import shielded
 from holdfast.engine.program.restart_requests import OnRestart, WantedRestart
 from holdfast.engine.recovery.rescue import RescueRecorder
+from holdfast.engine.schedules.changes import ScheduleLimits
 from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.audit import AuditRecorder
 from holdfast.gateway.inbox import Inbox
@@ -50,6 +52,8 @@ from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
 from holdfast.tools.restart import RestartAsked, restarting_through
+from holdfast.tools.schedules import scheduling_within
+from holdfast.tools.sessions import spawning_through
 from holdfast.tools.tasks import stopping_through
 from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
@@ -176,14 +180,17 @@ class Gateway:
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
         runtimes: Sequence[Runtime] = (),
+        find_flow: Callable[[Config, str], FlowDefinition] | None = None,
     ) -> None:
-        """`trial` returns why the next gateway could not start, or None when it could."""
+        """`trial` returns why the next gateway could not start, or None when it could. `find_flow` finds a
+        flow of the settings; without it, no flow can be started by name."""
         settings = config.gateway.restart
         self.store = store
         self.clock = clock
         self.config = config
         self.inbox = inbox
         self.runtimes = tuple(runtimes)
+        self._find_flow = find_flow
         self.holdfast = Holdfast(
             store, clock, tasks, owner=config.gateway.owner, runtimes=lambda: self.runtimes
         )
@@ -258,6 +265,12 @@ class Gateway:
             yield Hold(why=self._why_held, remedy=RESUME)
         if self._pulse.held is not None:
             yield Hold(why=self._pulse.held, remedy=ACCEPT)
+
+    def find_flow(self, name: str, /) -> FlowDefinition:
+        """The flow that the settings define under this name. Raises NotFound, SettingsError."""
+        if self._find_flow is None:
+            raise NotFound("workflow", name)
+        return self._find_flow(self.config, name)
 
     def projection(self) -> Projection:
         return Projection(self._life.proofs, self.clock.now())
@@ -386,6 +399,7 @@ class Gateway:
         self.config = config
         settings = config.gateway.restart
         self._recovery.settings = settings
+        self._recovery.cron = config.cron
         self._worker.be_patient(timedelta(seconds=settings.drain_timeout_s))
         self._worker.resume_side_by_side(settings.resume_concurrency)
 
@@ -447,7 +461,12 @@ class Gateway:
 
     async def run(self) -> bool:
         """Recover, serve, drain. True when a restart is wanted, False when the gateway must stay stopped."""
-        with restarting_through(self), stopping_through(self.runtimes):
+        with (
+            restarting_through(self),
+            stopping_through(self.runtimes),
+            scheduling_within(lambda: _limits_of(self.config)),
+            spawning_through(lambda: self.config.agents),
+        ):
             return await self._run()
 
     async def _run(self) -> bool:
@@ -720,3 +739,9 @@ def _reason_for_others(trigger: Trigger) -> ResumeReason:
 def _decide(wish: _Wish, why: str | None) -> None:
     if wish.decided is not None and not wish.decided.done():
         wish.decided.set_result(why)
+
+
+def _limits_of(config: Config) -> ScheduleLimits:
+    """What agents may schedule themselves."""
+    interval = timedelta(seconds=config.cron.min_agent_interval_s)
+    return ScheduleLimits(most=config.cron.max_per_agent, min_interval=interval)

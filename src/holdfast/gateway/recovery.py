@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import in_home
-from holdfast.config.sections import RestartSettings
+from holdfast.config.sections import CronSettings, RestartSettings
 from holdfast.core.checkpoint import ResumeReason, decode_seed
 from holdfast.core.claim import DEFAULT_LEASE
 from holdfast.core.clock import Clock
@@ -49,6 +49,7 @@ from holdfast.engine.conversation.transcripts import NOT_RESUMED_KINDS, tell_fir
 from holdfast.engine.ledger.ledger import cancelling
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.rescue import Note
+from holdfast.engine.schedules.firing import firing_of
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import consume_file, planning, unconsumed, with_more
 from holdfast.gateway.readiness import interruption_of
@@ -68,8 +69,10 @@ _SUMMARY = 300
 _STOPPED = frozenset({RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING})
 # Do not wait longer than this for a resume: the run may be held, or its resumer may have died.
 _RESUMED_WITHIN = 2 * DEFAULT_LEASE
+_INTERRUPTED = _STOPPED | {RunStatus.RESUMED, RunStatus.FAILED_RESUME}
 _UNDER_WAY = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
 _NOT_RESUMED = "interrupted by a restart, and cron_retry_on_interrupt is off"
+_NOT_RETRIED = "interrupted by a restart, and its schedule has retry = false"
 
 
 class Recovery:
@@ -96,6 +99,7 @@ class Recovery:
         self._home = home
         # Called at each use, because settings may change while the gateway runs.
         self.settings = settings
+        self.cron = CronSettings()
 
     # --- what was interrupted
 
@@ -259,26 +263,44 @@ class Recovery:
             return one.fate, False
         now = self._clock.now()
         firing = await self._store.write(lambda tx: self._requeue_or_cancel(tx, one.task, now))
-        if self.settings.cron_retry_on_interrupt or _has_answered(firing):
+        is_cancelled = await self._store.read(lambda tx: tx.tasks.look(one.task.id).cancel_requested_at)
+        if is_cancelled is None or _has_answered(firing):
             return one.fate, firing is not None and firing.is_retry
         return InterruptionOutcome.CANCELLED, False
 
     def _requeue_or_cancel(self, tx: Tx, task: Task, now: datetime) -> Firing | None:
         """Flag or cancel the firing, and return it. One that has answered already is left to end."""
-        message_id = (task.dedup_key or "").removeprefix("message:")
         firing = None
         with contextlib.suppress(RowDamaged):  # one damaged row must not block the others
-            firing = tx.firings.of_message(message_id)
+            firing = firing_of(tx, task)
         if _has_answered(firing):
             return firing
-        if not self.settings.cron_retry_on_interrupt:
-            cancelling(task.id, owner=None, reason=_NOT_RESUMED, now=now)(tx)
-        elif not tx.tasks.lock(task.id).has_ended:
-            requeued = tx.firings.follow(message_id, FiringStatus.REQUEUED, task_id=task.id, now=now)
-            if requeued is not None:
+        why = self._why_not_again(tx, task, firing)
+        if why is not None:
+            cancelling(task.id, owner=None, reason=why, now=now)(tx)
+        elif firing is not None and not tx.tasks.lock(task.id).has_ended:
+            with contextlib.suppress(IllegalMove):  # it was queued again before
+                requeued = tx.firings.move(firing.id, FiringStatus.REQUEUED, now=now)
                 tell_fired(tx, requeued, now)
                 return requeued
         return firing
+
+    def _why_not_again(self, tx: Tx, task: Task, firing: Firing | None) -> str | None:
+        """Why an interrupted firing is not queued again; None if it is."""
+        schedule = None
+        if firing is not None:
+            with contextlib.suppress(RowDamaged):
+                schedule = tx.schedules.find(firing.schedule)
+        own = None if schedule is None else schedule.spec.retry
+        if own is False:
+            return _NOT_RETRIED
+        if own is None and not self.settings.cron_retry_on_interrupt:
+            return _NOT_RESUMED
+        # Each run that was interrupted, this one included.
+        times = sum(one.status in _INTERRUPTED for one in tx.runs.of_task(task.id))
+        if times > self.cron.max_retries:
+            return f"interrupted {times} times, and cron.max_retries is {self.cron.max_retries}"
+        return None
 
     async def _tell_session(self, restart: Restart, one: _Found) -> bool:
         """Tell an interrupted session without a run to resume that it was interrupted."""

@@ -47,7 +47,7 @@ class Reload(Service):
         loaded: Loaded,
         *,
         overrides: Mapping[str, object],
-        on_live: Callable[[Config], None],
+        on_live: Callable[[Config], Awaitable[None] | None],
         on_trial: Callable[[], Awaitable[None]],
         on_restart: Callable[[list[str]], Awaitable[None]],
         on_refused: Callable[[str | None], None] = lambda _why: None,
@@ -95,7 +95,9 @@ class Reload(Service):
         # Only live changes: the others are not in effect before a restart, and may be refused.
         applied = with_live(self._config, loaded.config)
         if live := changed(self._config, applied).live:
-            self._on_live(applied)
+            done = self._on_live(applied)
+            if done is not None:
+                await done
             self._config = applied
             log.info("settings applied: %s", ", ".join(live))
         if changes.up and changes.up != self._said_up:

@@ -12,12 +12,14 @@ from holdfast.config.sections import AgentSettings, Config
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, clean_answer
 from holdfast.core.session import agent_task
+from holdfast.engine.conversation.spawning import packet_of
 from holdfast.engine.conversation.transcripts import hear, reply
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.runtimes.command import secret_names, speaks_by_command
 from holdfast.runtimes.contract import AgentFailed, AgentInput, Speak
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
+from holdfast.runtimes.scheduled_command import command_task
 from holdfast.store import Tx
 
 # How many messages of history an agent gets at most.
@@ -29,15 +31,17 @@ ATTEMPTS = 3
 def definitions(
     config: Config, *, home: Path | None = None, receipts: Path | None = None
 ) -> list[TaskDefinition[..., Any]]:
-    """One task for each agent, named `agent.<name>`. Raises SettingsError for one that cannot be loaded.
+    """One task for each agent, named `agent.<name>`, and one for the commands of schedules. Raises
+    SettingsError for one that cannot be loaded.
 
     Relative directories begin at the home; receipts of commands are in its directory `receipts` unless given.
     """
     hidden = secret_names(config)
-    return [
+    agents = [
         define(name, settings, home=home, receipts=receipts, hidden=hidden)
         for name, settings in sorted(config.agents.items())
     ]
+    return [*agents, command_task(home=home, receipts=receipts, hidden=hidden)]
 
 
 def define(
@@ -51,11 +55,12 @@ def define(
     """The task that answers one message of this agent. A command does not inherit variables in `hidden`."""
     options: dict[str, Any] = {"timeout": settings.timeout_s, "attempts": None, "backoff": "1s"}
     options["default_attempts"] = ATTEMPTS
+    options["run_timeout"] = settings.run_timeout_s
     if settings.command:
         if receipts is None and home is not None:
             receipts = home / "receipts"
-        # The command has the timeout; the task waits for its receipt, even longer than that.
-        options |= {"timeout": None, "default_attempts": 1}
+        # The command has the timeouts; the task waits for its receipt, even longer than that.
+        options |= {"timeout": None, "run_timeout": None, "default_attempts": 1}
         speak = speaks_by_command(name, settings, home=home, receipts=receipts, hidden=hidden)
     elif settings.pydantic_ai is not None:
         speak = _speaks_by_model(f"agents.{name}.pydantic_ai", settings.pydantic_ai)
@@ -64,9 +69,17 @@ def define(
         key = f"agents.{name}.callable"
         found = load(key, settings.callable)
         if isinstance(found, TaskDefinition):
+            if found.done:
+                # The answer would be sent before the criteria are checked.
+                raise SettingsError(
+                    f"{key}: {settings.callable} declares done criteria, which the task of an agent cannot "
+                    "have; check them in the task, or start it with `holdfast run`"
+                )
             options |= _options_of(found)
             if settings.timeout_s is not None:
                 options["timeout"] = settings.timeout_s
+            if settings.run_timeout_s is not None:
+                options["run_timeout"] = settings.run_timeout_s
             speak = speaks_by_task(key, found)
         else:
             speak = speaks_by_function(key, found)
@@ -82,12 +95,18 @@ def _options_of(task: TaskDefinition[..., Any]) -> dict[str, Any]:
         "backoff": task.backoff,
         "ladder": task.ladder,
         "budget": task.budget,
+        "run_timeout": task.run_timeout,
+        "smart_wake": task.smart_wake,
+        "wake_after": task.wake_after,
     }
 
 
 def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefinition[..., Any]:
     async def answer_message(run: Run, session_key: str, message_id: str, until: int = 0) -> str | None:
         heard = await _hear(run, session_key, message_id, until)
+        limit = run._live.limit  # noqa: SLF001 - the limit of this run
+        if limit is not None and heard.packet is not None:
+            limit.mode = heard.packet.smart_wake
         said = await speak(run, heard)
         if said is not None and not isinstance(said, str):
             raise AgentFailed(f"agent {name} returned {type(said).__name__}; return text, or None")
@@ -111,7 +130,9 @@ async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Agen
             until=until,
             limit=MAX_HISTORY,
         )
-        return AgentInput(message=Envelope.of(asked), history=tuple(map(Envelope.of, before)))
+        return AgentInput(
+            message=Envelope.of(asked), history=tuple(map(Envelope.of, before)), packet=packet_of(asked)
+        )
 
     return await run._store.read(read)  # noqa: SLF001 - the transcript is the run's to read
 

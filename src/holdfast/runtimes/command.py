@@ -1,33 +1,62 @@
-"""Agents that are commands: the message on standard input, the answer on standard output, with a receipt."""
+"""Agents that are commands: the message on standard input, the answer on standard output, with a receipt.
+
+With a run_timeout_s, a command may hand over a checkpoint instead of an answer: a wake starts it again.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
-from contextvars import ContextVar
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from holdfast.config import STORE_VARIABLE, in_home, without_password
+from holdfast.config import in_home
 from holdfast.config.sections import AgentSettings, Config
-from holdfast.config.token import TOKEN_VARIABLE
-from holdfast.core.checkpoint import SeedContext
+from holdfast.core.agent_checkpoint import (
+    CHECKPOINT_MARK,
+    CHECKPOINT_VARIABLE,
+    find_checkpoint,
+    split_output,
+)
+from holdfast.core.checkpoint import ArtifactReport, ResumeReason, SeedContext
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.message import Envelope
+from holdfast.core.payload import clean_text
 from holdfast.core.secret import Secret, secret
-from holdfast.core.step_declarations import options_of, tool
+from holdfast.core.smart_wake import SmartWake
+from holdfast.core.wake_contract import ResumePacket, ResumeStep, TaskDocument
+from holdfast.engine.program.artifact_checks import ArtifactChecks
 from holdfast.engine.program.author_api import Run
-from holdfast.engine.program.secrets import PREFIX
+from holdfast.runtimes.command_turns import AgentTurn, TurnInput, speak_once, turn_input
 from holdfast.runtimes.contract import AgentFailed, AgentInput, Speak
-from holdfast.store.outer_keys import KEY_VARIABLE, NEW_KEY_VARIABLE
-from holdfast.tools.commands import ShellResult, shell
+from holdfast.runtimes.handover import HandedDocument, hand_over, tell_refused
+from holdfast.tools.commands import ShellResult
+from holdfast.tools.witness import CommandWarning
 
-# Variables that no agent inherits: with them it could act as the gateway.
-_HIDDEN = (TOKEN_VARIABLE, KEY_VARIABLE, NEW_KEY_VARIABLE, "HOLDFAST_SUPERVISED")
 # Characters that a reader may take for a line break.
 _BREAKS = ("\x85", "\u2028", "\u2029")
 _SHOWN_CHARS = 500
+# No message can hold a line that begins with [System].
+_GUIDE = (
+    "[System] You are task {task_id}, and may work on it for {seconds} seconds at a time. If you cannot "
+    "finish in time, stop earlier and end your answer with one line that begins with {mark}, then a space, "
+    "then one JSON object with the fields task_id, goal, status (waiting; or blocked, done, failed), "
+    "current_step, progress_pct, last_completed, next_actions, artifacts, errors (the last four are lists of "
+    "texts), retry_count and updated_at (such as 2026-03-01T12:00:00Z). You are started again later with "
+    "this object, and go on with next_actions. If you can write files, also write it to the file that the "
+    "variable {variable} names, after each step.\n\n"
+)
+# After these, nothing has worked on the artifacts since they were saved.
+_WOKEN = (ResumeReason.TIMEOUT, ResumeReason.SCHEDULED_PROGRESS, ResumeReason.DEPENDENCY_READY)
+
+
+class AgentPacket(ResumePacket, frozen=True, kw_only=True, rename={"wake_mode": "wakeMode"}):
+    """The resume packet of a command: also the checkpoint that it handed over, and the answer of a person to
+    a command that was blocked."""
+
+    document: TaskDocument
+    artifacts: tuple[ArtifactReport, ...] = ()
+    answer: str | None = None
 
 
 class CommandInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,18 +65,24 @@ class CommandInput(msgspec.Struct, frozen=True, kw_only=True):
     message: Envelope
     # The same as `run.resumed`; null unless an interrupted run goes on.
     resumed: SeedContext | None = None
+    # Set if the command has handed over a checkpoint before.
+    packet: AgentPacket | None = None
 
 
-class _Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command gets beside its arguments. It differs from run to run, and the step stays the same."""
+class StopWarning(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="stop_soon"):
+    """The line that a command with `warn = "stdin"` reads before its time is over."""
 
-    stdin: str
-    hidden: tuple[str, ...]
-    # The working directory if the settings name none.
-    cwd: str | None
+    reason: str = "run_timeout"
+    seconds_left: float
+    task_id: str
 
 
-_given: ContextVar[_Given] = ContextVar("given")
+class Cycle(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a command stands before it is started: nowhere, or at the checkpoint that it handed over."""
+
+    document: TaskDocument | None = None
+    # What a person answered to a command that was blocked.
+    answer: str | None = None
 
 
 def secret_names(config: Config) -> frozenset[str]:
@@ -69,88 +104,236 @@ def speaks_by_command(
 ) -> Speak:
     """Run the command at most once for each message; it survives a crash of the gateway.
 
-    It inherits the gateway's environment, without the gateway's own secrets and those in `hidden`.
+    It inherits the gateway's environment, without the gateway's own secrets and those in `hidden`. With a
+    run_timeout_s it is started again only after it has handed over a checkpoint, which asks for that.
     """
-    passed = {variable: _secret(name, ours) for variable, ours in sorted(settings.env.items())}
-    directory = settings.directory
-    if directory is not None and home is not None:
-        directory = str(in_home(home, directory, key=f"agents.{name}.directory"))
-    # Never the directory where the gateway was started: its files are not trusted.
-    otherwise = None if home is None else str(home)
+    return CommandAgent(name, settings, home=home, receipts=receipts, hidden=hidden).speak
 
-    async def speak(run: Run, heard: AgentInput) -> str | None:
-        message = heard.message
+
+class CommandAgent:
+    """One agent of the settings that is a command."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: AgentSettings,
+        *,
+        home: Path | None,
+        receipts: Path | None,
+        hidden: frozenset[str],
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._receipts = None if receipts is None else str(receipts)
+        self._hidden = hidden
+        self._passed = {variable: _secret(name, ours) for variable, ours in sorted(settings.env.items())}
+        self._directory = settings.directory
+        if settings.directory is not None and home is not None:
+            self._directory = str(in_home(home, settings.directory, key=f"agents.{name}.directory"))
+        # Never the directory where the gateway was started: its files are not trusted.
+        self._otherwise = None if home is None else str(home)
+
+    async def speak(self, run: Run, heard: AgentInput) -> str | None:
+        cycle = Cycle()
+        while True:
+            turn = await self._turn(run, heard, cycle)
+            if self._settings.run_timeout_s is None:
+                return self._answer_of(turn)
+            answer, marked = split_output(turn.stdout)
+            # Of a command that ended by itself, the last line it printed is its last word.
+            is_own_end = turn.exit_code == 0 and not turn.has_timed_out
+            found = find_checkpoint(marked=marked[-1:] if is_own_end else marked, files=(), ids=_ids_of(run))
+            if found.document is None or not is_own_end:
+                found = find_checkpoint(
+                    marked=marked, files=(turn.checkpoint_before, turn.checkpoint), ids=_ids_of(run)
+                )
+            if found.problems:
+                await tell_refused(run, self._name, found.problems)
+            document = found.document
+            if (
+                document is not None
+                and document.status in ("running", "waiting")
+                and is_own_end
+                and not (turn.was_warned or marked)
+                and answer.strip()
+            ):
+                # It wrote the file on its way, and then came to its answer: it asks for nothing more.
+                return self._answer_of(msgspec.structs.replace(turn, stdout=answer))
+            if document is None:
+                if found.problems and not turn.has_timed_out and turn.exit_code == 0:
+                    why = "it handed over a checkpoint that cannot be believed, and no other"
+                    raise AgentFailed(f"agent {self._name}: {why}: {found.problems[-1]}")
+                return self._answer_of(msgspec.structs.replace(turn, stdout=answer))
+            if document.status == "done":
+                # A command that is done and was only too slow to end has done its work.
+                exit_code = 0 if turn.has_timed_out else turn.exit_code
+                done = msgspec.structs.replace(turn, stdout=answer, exit_code=exit_code, has_timed_out=False)
+                return self._answer_of(done)
+            if document.status == "failed":
+                raise AgentFailed(f"agent {self._name} says that it failed: {_last_error(document)}")
+            if document.status == "blocked":
+                asked = f"agent {self._name} is blocked: {_last_error(document)}. What should it do?"
+                cycle = Cycle(document=document, answer=str(await run.ask(asked)))
+                continue
+            if self._smart_wake(run, heard) is SmartWake.NEVER:
+                why = "it handed over a checkpoint at its run_timeout_s, and smart_wake is never"
+                raise AgentFailed(f"agent {self._name}: {why}")
+            handed = HandedDocument(
+                document=document,
+                before=cycle.document,
+                directory=Path(self._directory or self._otherwise or "."),
+                is_timeout=turn.was_warned or turn.has_timed_out or turn.was_interrupted,
+                deadline=self._deadline(run),
+            )
+            await hand_over(run, handed)
+            cycle = Cycle(document=document)
+
+    async def _turn(self, run: Run, heard: AgentInput, cycle: Cycle) -> AgentTurn:
+        message, settings = heard.message, self._settings
         env: dict[str, str | Secret | None] = {
-            **passed,
-            "HOLDFAST_AGENT": name,
+            **self._passed,
+            "HOLDFAST_AGENT": self._name,
             "HOLDFAST_SESSION_KEY": message.session_key,
             "HOLDFAST_MESSAGE_ID": message.id,
             "HOLDFAST_CHANNEL": message.channel,
             "HOLDFAST_PEER": message.peer,
             "HOLDFAST_TASK_ID": run.task_id,
         }
-        # Read for each message: a reload of the settings may have declared more secrets.
-        declared = run._live.place.secrets.variables  # noqa: SLF001 - what the run may not hand on
-        given = _Given(
-            stdin=stdin_of(settings, message, run.resumed),
-            hidden=tuple(sorted(hidden | declared)),
-            cwd=otherwise,
-        )
-        token = _given.set(given)
+        resumed = run.resumed
+        if cycle.document is not None and resumed is not None and resumed.reason in _WOKEN:
+            await ArtifactChecks(run._program, resumed).heed()  # noqa: SLF001 - asks a person about changes
+        token = turn_input.set(self._input(run, heard, cycle))
         try:
-            result = await run.step(
-                _speak,
+            return await run.step(
+                speak_once,
                 settings.command,
-                cwd=directory,
+                # As the settings say it: another gateway, which may go on, has another home.
+                cwd=settings.directory,
                 env=env,
-                timeout_s=settings.timeout_s,
-                receipts=None if receipts is None else str(receipts),
+                timeout_s=settings.timeout_s if settings.run_timeout_s is None else settings.run_timeout_s,
+                receipts=None,
                 stdin=message.text,
             )
         finally:
-            _given.reset(token)
-        return _answer_of(name, result)
+            turn_input.reset(token)
 
-    return speak
+    def _input(self, run: Run, heard: AgentInput, cycle: Cycle) -> TurnInput:
+        live, packet = run._live, _packet_of(run, heard, cycle)  # noqa: SLF001 - what the run may not hand on
+        # Read for each message: a reload of the settings may have declared more secrets.
+        declared = live.place.secrets.variables
+        given = TurnInput(
+            stdin=self._guide(run, heard) + stdin_of(self._settings, heard.message, run.resumed, packet),
+            hidden=tuple(sorted(self._hidden | declared)),
+            cwd=self._directory or self._otherwise,
+            receipts=self._receipts,
+        )
+        limit_s = self._settings.run_timeout_s
+        if limit_s is None:
+            return given
+        if heard.packet is not None and heard.packet.run_timeout_s is not None:
+            limit_s = min(limit_s, heard.packet.run_timeout_s)
+        deadline = self._deadline(run)
+        if deadline is not None:
+            limit_s = min(limit_s, (deadline - live.clock.now()).total_seconds())
+        return msgspec.structs.replace(
+            given,
+            timeout_s=limit_s,
+            may_hand_over=True,
+            ids=_ids_of(run),
+            warning=self._warning(run, limit_s, live.place.wakes.stop_before),
+        )
+
+    def _guide(self, run: Run, heard: AgentInput) -> str:
+        """What a model needs to know to hand over its work."""
+        if self._settings.stdin != "guided":
+            return ""
+        packet = heard.packet
+        return _GUIDE.format(
+            seconds=f"{self._settings.run_timeout_s:g}",
+            task_id=run.task_id if packet is None else packet.task_id,
+            mark=CHECKPOINT_MARK,
+            variable=CHECKPOINT_VARIABLE,
+        )
+
+    def _warning(self, run: Run, limit_s: float, stop_before: float) -> CommandWarning | None:
+        if self._settings.warn is None or limit_s <= 0:
+            return None
+        left_s = limit_s * stop_before
+        line = msgspec.json.encode(StopWarning(seconds_left=round(left_s, 3), task_id=run.task_id)).decode()
+        return CommandWarning(way=self._settings.warn, after_s=limit_s - left_s, line=line)
+
+    def _deadline(self, run: Run) -> datetime | None:
+        """When the time for the whole answer is over, waits included."""
+        live = run._live  # noqa: SLF001 - the task's own start
+        if self._settings.timeout_s is None:
+            return None
+        return (live.task.started_at or live.clock.now()) + timedelta(seconds=self._settings.timeout_s)
+
+    def _smart_wake(self, run: Run, heard: AgentInput) -> SmartWake:
+        if heard.packet is not None and heard.packet.smart_wake is not SmartWake.AUTO:
+            return heard.packet.smart_wake
+        return run._live.place.wakes.smart_wake  # noqa: SLF001 - the settings of its worker
+
+    def _answer_of(self, result: ShellResult) -> str:
+        name, limit = self._name, "timeout_s" if self._settings.run_timeout_s is None else "run_timeout_s"
+        if result.has_timed_out:
+            left = "" if limit == "timeout_s" else " without a checkpoint; what it did by then is not known"
+            raise AgentFailed(
+                f"the command of agent {name} took longer than its {limit} and was stopped{left}"
+            )
+        if result.exit_code != 0:
+            said = result.stderr.strip()[-_SHOWN_CHARS:] or "it printed nothing on stderr"
+            raise AgentFailed(f"the command of agent {name} ended with {result.exit_code}: {said}")
+        return result.stdout
 
 
-_declared = options_of(shell)
+def _ids_of(run: Run) -> tuple[str, ...]:
+    """The names of the task in the documents of its agent: its id, and its key."""
+    key = run._live.task.dedup_key  # noqa: SLF001 - the task's own
+    return (run.task_id,) if key is None else (run.task_id, key)
 
 
-@tool(effect=_declared.effect, name=_declared.name, raises=_declared.raises)
-async def _speak(
-    command: Sequence[str],
-    *,
-    cwd: str | None,
-    env: Mapping[str, str | None],
-    timeout_s: float | None,
-    receipts: str | None,
-    stdin: str,
-) -> ShellResult:
-    """Call `shell` with what this run adds; its arguments, and so the step, are the same in every run."""
-    given = _given.get()
-    del stdin
-    return await shell(
-        command,
-        cwd=cwd or given.cwd,
-        env={**dict.fromkeys(_hidden(os.environ, given.hidden)), **env},
-        timeout_s=timeout_s,
-        receipts=receipts,
-        stdin=given.stdin,
+def _last_error(document: TaskDocument) -> str:
+    said = document.errors[-1] if document.errors else f"at {document.current_step or 'an unnamed step'}"
+    return clean_text(" ".join(said.split()), max_chars=_SHOWN_CHARS)
+
+
+def _packet_of(run: Run, heard: AgentInput, cycle: Cycle) -> AgentPacket | None:
+    document, resumed, spawned = cycle.document, run.resumed, heard.packet
+    if document is None:
+        return None
+    known = None if resumed is None else resumed.packet
+    return AgentPacket(
+        task_id=run.task_id if spawned is None else spawned.task_id,
+        resume=ResumeStep(current_step=document.current_step, next_actions=document.next_actions),
+        done_criteria=[] if spawned is None else spawned.done_criteria,
+        objective=document.goal or run._live.task.goal,  # noqa: SLF001 - the task's own
+        checkpoint="" if known is None else known.checkpoint,
+        reason="answered" if cycle.answer is not None or known is None else known.reason,
+        document=document,
+        artifacts=() if resumed is None else resumed.artifacts,
+        answer=cycle.answer,
     )
 
 
-def _hidden(environ: Mapping[str, str], named: Collection[str]) -> list[str]:
-    """The variables that a command does not inherit. The ledger's URL may hold a password."""
-    found = [one for one in environ if one in named or one in _HIDDEN or one.startswith(PREFIX)]
-    url = environ.get(STORE_VARIABLE, "")
-    return found if without_password(url) == url else [*found, STORE_VARIABLE]
-
-
-def stdin_of(settings: AgentSettings, message: Envelope, resumed: SeedContext | None) -> str:
-    """What the command reads: the text, after a resume preceded by what is known; or the JSON document."""
+def stdin_of(
+    settings: AgentSettings,
+    message: Envelope,
+    resumed: SeedContext | None,
+    packet: AgentPacket | None = None,
+) -> str:
+    """What the command reads: the text, after a resume preceded by what is known; or the JSON document, which
+    is a line of its own if more lines may follow."""
     if settings.stdin == "json":
-        return msgspec.json.encode(CommandInput(message=message, resumed=resumed)).decode()
+        document = CommandInput(message=message, resumed=resumed, packet=packet)
+        end = "\n" if settings.warn == "stdin" else ""
+        return f"{msgspec.json.encode(document).decode()}{end}"
+    if packet is not None:
+        said = (
+            f"[System] Woken to go on ({packet.reason}). "
+            "The resume packet stands in the next line, the message after it."
+        )
+        return f"{said}\n{_one_line(packet)}\n\n{message.text}"
     if resumed is None:
         return message.text
     # No message can hold a line that begins with [System], and the document is one line: so the command can
@@ -159,10 +342,14 @@ def stdin_of(settings: AgentSettings, message: Envelope, resumed: SeedContext | 
         f"[System] Resumed after an interruption ({resumed.reason.value}). "
         "What is known stands in the next line, the message after it."
     )
-    document = msgspec.json.encode(resumed).decode()
+    return f"{said}\n{_one_line(resumed)}\n\n{message.text}"
+
+
+def _one_line(known: msgspec.Struct) -> str:
+    document = msgspec.json.encode(known).decode()
     for sign in _BREAKS:  # JSON does not escape these
         document = document.replace(sign, f"\\u{ord(sign):04x}")
-    return f"{said}\n{document}\n\n{message.text}"
+    return document
 
 
 def _secret(name: str, ours: str) -> Secret:
@@ -173,12 +360,3 @@ def _secret(name: str, ours: str) -> Secret:
         raise SettingsError(
             f"agents.{name}.env: {ours} cannot be passed on; write the name of a variable in capitals"
         ) from error
-
-
-def _answer_of(name: str, result: ShellResult) -> str:
-    if result.has_timed_out:
-        raise AgentFailed(f"the command of agent {name} took longer than its timeout_s and was stopped")
-    if result.exit_code != 0:
-        said = result.stderr.strip()[-_SHOWN_CHARS:] or "it printed nothing on stderr"
-        raise AgentFailed(f"the command of agent {name} ended with {result.exit_code}: {said}")
-    return result.stdout

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.message import Envelope
+from holdfast.core.spawn_packet import SpawnPacket
 from holdfast.engine.program.author_api import Run
 
 
@@ -16,6 +17,8 @@ class AgentInput(msgspec.Struct, frozen=True, kw_only=True):
 
     message: Envelope
     history: tuple[Envelope, ...] = ()
+    # The packet of a session that another one has spawned.
+    packet: SpawnPacket | None = None
 
 
 # Answers a message inside a run; what it does through the run is durable. None means no answer.

@@ -1,66 +1,49 @@
-"""Service: posts the prompt of each schedule once per occurrence, and catches up on missed ones."""
+"""Service: fires each due occurrence of each schedule once, and records those that were missed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
-from cronsim import CronSim
 
 from holdfast.config.sections import ScheduleSettings
-from holdfast.core.clock import Clock, from_micros, to_micros
-from holdfast.core.errors import StoreUnavailable
-from holdfast.core.events import EventKind
-from holdfast.core.ids import check_id, new_firing_id, new_message_id
+from holdfast.core.clock import Clock, from_micros
+from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.core.ids import check_id, new_message_id
 from holdfast.core.jumps import TOLERANCE
-from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.schedule import Firing, occurrence_id
-from holdfast.core.session import session_key
-from holdfast.core.task import Origin
+from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.transitions import FiringStatus, MessageStatus
-from holdfast.engine.aio.service import Service
+from holdfast.engine.aio.polling import PollingService
 from holdfast.engine.clocks.jump_watch import ClockWatch
-from holdfast.engine.conversation.transcripts import new_message, post, tell_fired
+from holdfast.engine.conversation.transcripts import post, tell_fired
+from holdfast.engine.schedules.declarations import RELEASE_AFTER, declaring
+from holdfast.engine.schedules.due import DueOccurrences, look_at, placed
+from holdfast.engine.schedules.firing import Fired, firing_due, settling, starting
 from holdfast.store import Store, Tx, Write
+from holdfast.store.schedules import DuePage
 
 log = logging.getLogger("holdfast")
 
-# The longest pause between two passes.
+# The longest pause between two passes, and the pause while the end of a task is waited for.
 EVERY_S = 30.0
-# Older occurrences are not caught up: the answer would be out of date.
-CATCH_UP = timedelta(hours=24)
-# How many missed occurrences of one schedule are recorded: the latest ones.
-MAX_MISSED = 100
+WATCHING_S = 1.0
+BATCH = 200
+# So many schedules are written at once, so that they share commits.
+_TOGETHER = 20
+# How often a gateway tells the ledger that its declarations still hold.
+_SEEN_EVERY = timedelta(minutes=10)
+# One-shots of run time are kept for so long after they fired.
+_KEEP_OVER = timedelta(days=7)
 
 _FIRED_SOON_S = 0.05
 
 
-class ScheduleStart(msgspec.Struct, frozen=True, kw_only=True):
-    """From when on a schedule counts with its present settings; earlier occurrences do not exist for it."""
-
-    cron: str
-    tz: str
-    is_enabled: bool
-    since: int
-
-    def is_as(self, settings: ScheduleSettings) -> bool:
-        return (self.cron, self.tz, self.is_enabled) == (settings.cron, settings.tz, settings.is_enabled)
-
-
-class Fired(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass did."""
-
-    fired: int = 0
-    missed: int = 0
-
-
-class Cron(Service):
+class Cron(PollingService):
     """Several gateways may run this service on one ledger: each occurrence fires once."""
 
     def __init__(
@@ -69,23 +52,34 @@ class Cron(Service):
         clock: Clock,
         schedules: Mapping[str, ScheduleSettings],
         *,
+        place: str = "",
+        owner: str = "system",
+        names: Collection[str] | None = None,
+        specs_of: Callable[[Mapping[str, ScheduleSettings]], dict[str, ScheduleSpec]] | None = None,
         watch: ClockWatch | None = None,
         every_s: float = EVERY_S,
+        release_after: timedelta = RELEASE_AFTER,
     ) -> None:
-        """`schedules` by name; it may be replaced while the service runs. Without a watch, jumps of the clock
-        are not noticed."""
-        super().__init__(every_s=every_s)
+        """`schedules` of the settings by name; they may be replaced while the service runs. `place` names the
+        gateway that has these settings, and `names` the tasks that it can run; None for any. Without a watch,
+        jumps of the clock are not noticed."""
+        super().__init__(store, "schedules", every_s=every_s)
         self.schedules = schedules
-        self._store = store
+        self.release_after = release_after
         self._clock = clock
+        self._place = place
+        self._owner = owner
+        self._names = None if names is None else frozenset(names)
+        self._specs_of = _specs if specs_of is None else specs_of
         self._watch = watch
         # How far the time that schedules follow was behind the clock at the last look.
         self._lag = timedelta(0)
         self._is_held = False
-        # As this process has it: another gateway may have another schedule with that name.
-        self._known: dict[str, ScheduleStart] = {}
-        # The session of each schedule, and until when no other gateway was seen to fire it into another one.
-        self._targets: dict[str, tuple[str, datetime]] = {}
+        # The settings that the ledger has from this gateway, and when it was told so last.
+        self._declared: Mapping[str, ScheduleSettings] | None = None
+        self._seen_at: datetime | None = None
+        self._next_due: datetime | None = None
+        self._has_open = False
 
     def hold(self) -> None:
         """Fire nothing from now on; what becomes due meanwhile is caught up later. Safe to call twice."""
@@ -93,41 +87,54 @@ class Cron(Service):
 
     def go_on(self) -> None:
         self._is_held = False
+        self.look()
+
+    def hurry(self) -> None:
+        self.stop()
+
+    async def declare(self, schedules: Mapping[str, ScheduleSettings] | None = None) -> None:
+        """Bring the schedules of the settings into the ledger. Raises SettingsError, and changes nothing, if
+        one of the names is in use for another target."""
+        wanted = self.schedules if schedules is None else schedules
+        now = self._clock.now()
+        write = declaring(
+            self._place, self._specs_of(wanted), owner=self._owner, now=now, release_after=self.release_after
+        )
+        await self._store.write(write)
+        self.schedules = self._declared = wanted
+        self._seen_at = now
 
     async def run_once(self) -> Fired:
-        """Fire the latest due occurrence of each schedule, and record earlier ones as missed.
+        """Fire what is due, by the policy of each schedule; start what has waited; end what has ended.
 
         An error of one schedule is logged, and the others go on. Raises StoreUnavailable.
         """
-        fired = missed = 0
+        if self._declared is not self.schedules and (self._place or self.schedules or self._declared):
+            await self.declare()
         now = await self._present()
-        if now is None:
+        if now is None or self._is_held:
             return Fired()
-        for name, settings in sorted(self.schedules.items()):
-            if self._is_held:
-                break
-            try:
-                did = await self._look_at(name, settings, now)
-            except StoreUnavailable:
-                raise  # the other schedules need the ledger, too
-            except Exception:  # a damaged record, or an unexpected error
-                log.exception("schedule %s could not be checked; the others go on", name)
-            else:
-                fired += did.fired
-                missed += did.missed
-        return Fired(fired=fired, missed=missed)
-
-    async def _look_at(self, name: str, settings: ScheduleSettings, now: datetime) -> Fired:
-        """Fire and record the occurrences of one schedule up to now."""
+        await self._stay(now)
+        await self._rewind(now)
         fired = missed = 0
-        since = await self._since(name, settings, now)
-        due = due_between(settings, since, now) if settings.is_enabled else []
-        for place, occurrence_at in enumerate(due):
-            is_late = now - occurrence_at > CATCH_UP
-            if place < len(due) - 1 or is_late:
-                missed += await self._miss(name, settings, occurrence_at, now)
-            else:
-                fired += await self._fire(name, settings, occurrence_at, now)
+        after: tuple[int, str] | None = None
+        while not self._is_held:
+            page = await self._due(now, after)
+            for name in page.damaged:
+                log.error(
+                    "schedule %s could not be read, so it does not fire: run `holdfast store verify`", name
+                )
+            for some in _chunks([one for one in page.schedules if self._is_ours(one)], _TOGETHER):
+                did = await asyncio.gather(*(self._guarded(one, now) for one in some))
+                fired += sum(one.fired for one in did)
+                missed += sum(one.missed for one in did)
+            if (after := page.place) is None:
+                break
+        await self._follow(now)
+        next_due, self._has_open = await self._store.read(
+            lambda tx: (tx.schedules.next_due(now=now), tx.firings.has_tasks())
+        )
+        self._next_due = None if next_due is None else from_micros(next_due)
         return Fired(fired=fired, missed=missed)
 
     async def requeue(self, firing_id: str) -> Firing:
@@ -142,129 +149,111 @@ class Cron(Service):
         self._lag = timedelta(0) if present is None else self._clock.now() - present
         return present
 
-    async def _since(self, name: str, settings: ScheduleSettings, now: datetime) -> datetime:
-        """The last recorded occurrence; or now, for a schedule that is new or was changed."""
-        since = from_micros((await self._as_set(name, settings, now)).since)
-        # Ignore firings in the future, from a clock that was ahead; each occurrence fires once in any case.
-        last = await self._store.read(lambda tx: tx.firings.last_of(name, until=now, slack=TOLERANCE))
-        self._check_target(name, session_key(settings.agent, settings.session), last, now)
-        return since if last is None else max(since, last.occurrence_at)
+    async def _stay(self, now: datetime) -> None:
+        """Tell the ledger now and then that this gateway is there; forget one-shots that are long over."""
+        if self._seen_at is not None and abs(now - self._seen_at) < _SEEN_EVERY:
+            return
+        self._seen_at = now
 
-    async def _as_set(self, name: str, settings: ScheduleSettings, now: datetime) -> ScheduleStart:
-        """Read and written only at the start and when settings change: gateways whose settings differ must
-        not overwrite each other's again and again."""
-        fact, known = f"schedule {name}", self._known.get(name)
-        if known is None or not known.is_as(settings):
-            known = _read_since(await self._store.read(lambda tx: tx.boots.fact(fact)))
-        is_ahead = known is not None and known.since > to_micros(now)
-        if known is None or is_ahead or not known.is_as(settings):
-            if is_ahead:
-                log.warning("schedule %s was recorded as starting in the future; it starts now instead", name)
-            elif known is not None:
-                log.info("schedule %s was changed (it was %s); it counts from now on", name, known.cron)
-            known = ScheduleStart(
-                cron=settings.cron, tz=settings.tz, is_enabled=settings.is_enabled, since=to_micros(now)
-            )
-            encoded = msgspec.json.encode(known).decode()
-            await self._store.write(lambda tx: tx.boots.set_fact(fact, encoded))
-        self._known[name] = known
-        return known
+        def stay(tx: Tx) -> None:
+            tx.schedules.see(self._place, now=now)
+            for name in tx.schedules.over(older_than=now - _KEEP_OVER, limit=BATCH):
+                tx.schedules.delete(name)
 
-    def _check_target(self, name: str, key: str, last: Firing | None, now: datetime) -> None:
-        """Warn when another gateway fires a schedule of this name into another session: only one fires."""
-        known, known_at = self._targets.get(name, ("", now))
-        if known != key:
-            known_at = now
-        if last is not None and last.session_key != key and last.created_at > known_at:
-            log.error(
-                "schedule %s fired for %s at another gateway, so not for %s here; rename one of them",
-                name,
-                last.session_key,
-                key,
+        await self._store.write(stay)
+
+    async def _rewind(self, now: datetime) -> None:
+        """Take back what a clock that was ahead has moved into the future; what has fired does not fire
+        again."""
+        moment = now + TOLERANCE
+        for schedule in await self._store.read(lambda tx: tx.schedules.ahead(moment=moment, limit=BATCH)):
+            log.warning(
+                "schedule %s was settled up to a time in the future; it goes on from now", schedule.name
             )
-            known_at = last.created_at
-        self._targets[name] = (key, known_at)
+
+            def rewind(tx: Tx, schedule: Schedule = schedule) -> None:
+                last = tx.firings.last_of(schedule.name, until=now, slack=TOLERANCE)
+                since = min(schedule.updated_at, now) if last is None else last.occurrence_at
+                if schedule.updated_at > moment:
+                    since = now  # it was made or changed while the clock was ahead
+                tx.schedules.advance(placed(schedule, since), before=schedule.since_at)
+
+            await self._store.write(rewind)
+
+    async def _due(self, now: datetime, after: tuple[int, str] | None) -> DuePage:
+        return await self._store.read(lambda tx: tx.schedules.due(now=now, after=after, limit=BATCH))
+
+    def _is_ours(self, schedule: Schedule) -> bool:
+        """Whether this gateway fires it: one of other settings, or for a task that is not known here, is left
+        to the gateway that has it."""
+        if schedule.source is ScheduleSource.SETTINGS and schedule.name not in self.schedules:
+            return False
+        return self._names is None or schedule.spec.task_name in self._names
 
     def next_due_at(self) -> datetime | None:
-        """When the next schedule is due, by the settings."""
-        now = self._clock.now() - self._lag
-        return min((next_after(one, now) for one in self.schedules.values() if one.is_enabled), default=None)
+        """When the next schedule is due, as of the last look."""
+        return self._next_due
 
     async def _pause(self) -> None:
-        """Sleep until the next schedule is due, but not longer than EVERY_S."""
-        due_at, delay_s = self.next_due_at(), self.every_s
+        """Sleep until the next schedule is due or something has changed, but not longer than EVERY_S."""
+        due_at, delay_s = self.next_due_at(), WATCHING_S if self._has_open else self.every_s
         if due_at is not None:
             until_s = (due_at - self._clock.now() + self._lag).total_seconds()
             delay_s = min(delay_s, max(until_s, 0.0) + _FIRED_SOON_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self._stop.wait()
+                await self._news.wait()
+        self._news.clear()
 
     # --- what
 
-    async def _fire(
-        self, name: str, settings: ScheduleSettings, occurrence_at: datetime, now: datetime
-    ) -> bool:
-        message = new_message(
-            session_key(settings.agent, settings.session),
-            settings.prompt,
-            Origin(channel=CRON_CHANNEL, peer=name),
-            channel_message_id=occurrence_id(name, occurrence_at),
-            now=now,
-        )
-        firing = Firing(
-            id=new_firing_id(now),
-            schedule=name,
-            occurrence_at=occurrence_at,
-            session_key=message.session_key,
-            message_id=message.id,
-            created_at=now,
-            updated_at=now,
-        )
+    async def _guarded(self, schedule: Schedule, now: datetime) -> Fired:
+        try:
+            return await self._look_at(schedule, now)
+        except StoreUnavailable:
+            raise  # the other schedules need the ledger, too
+        except Exception:  # a damaged record, or an unexpected error
+            log.exception("schedule %s could not be checked; the others go on", schedule.name)
+            return Fired()
 
-        def fire(tx: Tx) -> bool:
-            before = tx.firings.find(firing)
-            if before is not None and _is_premature(before, now):
-                tx.firings.delete([before.id])
-            elif before is not None:
-                return before.id == firing.id
-            if tx.firings.create(firing).id != firing.id:
-                return False  # another gateway was quicker
-            post(tx, message)
-            tell_fired(tx, firing, now)
-            return True
+    async def _look_at(self, schedule: Schedule, now: datetime) -> Fired:
+        """Fire and record the occurrences of one schedule up to now."""
+        # One of the settings begins at the first look, at a time that this gateway trusts.
+        is_new = schedule.since_at is None
+        due = DueOccurrences(schedule=placed(schedule, now)) if is_new else look_at(schedule, now)
+        return await self._store.write(firing_due(schedule, due, now=now))
 
-        return await self._store.write(fire)
+    async def _follow(self, now: datetime) -> None:
+        """End firings whose task has ended, and start those that waited for them."""
+        while ended := await self._store.read(lambda tx: tx.firings.to_settle(limit=BATCH)):
+            await self._store.write(settling([one.id for one in ended], now=now))
+            if len(ended) < BATCH:
+                break
+        if self._is_held:
+            return
+        waiting = await self._store.read(lambda tx: tx.firings.waiting(limit=BATCH))
+        if not waiting:
+            return
+        names = sorted({one.schedule for one in waiting})
+        known = await self._store.read(lambda tx: tx.schedules.get_many(names))
+        for one in waiting:
+            schedule = known.get(one.schedule)
+            if schedule is not None and not self._is_ours(schedule):
+                continue
+            try:
+                await self._store.write(starting(one, schedule, now=now))
+            except StoreUnavailable:
+                raise
+            except HoldfastError:
+                log.exception("firing %s could not be started; the others go on", one.id)
 
-    async def _miss(
-        self, name: str, settings: ScheduleSettings, occurrence_at: datetime, now: datetime
-    ) -> bool:
-        firing = Firing(
-            id=new_firing_id(now),
-            schedule=name,
-            occurrence_at=occurrence_at,
-            session_key=session_key(settings.agent, settings.session),
-            created_at=now,
-            status=FiringStatus.MISSED,
-            updated_at=now,
-        )
 
-        def miss(tx: Tx) -> bool:
-            before = tx.firings.find(firing)
-            if before is not None:
-                return before.id == firing.id
-            if tx.firings.create(firing).id != firing.id:
-                return False
-            tx.emit(
-                EventKind.SCHEDULE_MISSED,
-                firing.id,
-                at=now,
-                schedule=name,
-                occurrence_at=occurrence_at.isoformat(),
-            )
-            return True
+def _specs(schedules: Mapping[str, ScheduleSettings]) -> dict[str, ScheduleSpec]:
+    return {name: one.spec for name, one in schedules.items()}
 
-        return await self._store.write(miss)
+
+def _chunks(several: Sequence[Schedule], size: int) -> list[Sequence[Schedule]]:
+    return [several[place : place + size] for place in range(0, len(several), size)]
 
 
 def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
@@ -278,7 +267,9 @@ def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
 
     def requeue(tx: Tx) -> Firing:
         # Lock the session first, as every other write does, to avoid a deadlock.
-        tx.sessions.hold(tx.firings.get(firing_id).session_key)
+        key = tx.firings.get(firing_id).session_key
+        if key:
+            tx.sessions.hold(key)
         firing = tx.firings.get(firing_id)
         if firing.status not in (FiringStatus.RUNNING, FiringStatus.FAILED) or firing.message_id is None:
             return firing
@@ -302,45 +293,3 @@ def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
         return firing
 
     return requeue
-
-
-def _is_premature(firing: Firing, now: datetime) -> bool:
-    """Whether a clock that was ahead recorded it as missed before its time."""
-    return firing.status is FiringStatus.MISSED and firing.created_at > now + TOLERANCE
-
-
-def _read_since(text: str | None) -> ScheduleStart | None:
-    """None also for a value that cannot be read: then the schedule counts as new."""
-    try:
-        return None if text is None else msgspec.json.decode(text, type=ScheduleStart)
-    except msgspec.DecodeError:
-        return None
-
-
-# --- occurrences
-
-
-def next_after(settings: ScheduleSettings, moment: datetime) -> datetime:
-    """The first occurrence after a moment, in the schedule's own time zone, given in UTC."""
-    return next(CronSim(settings.cron, moment.astimezone(ZoneInfo(settings.tz)))).astimezone(UTC)
-
-
-def due_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
-    """The occurrences after one moment, up to and including another; only the latest if there are many."""
-    latest = itertools.islice(_backwards(settings, until), MAX_MISSED + 1)
-    return list(itertools.takewhile(lambda one: one > after, latest))[::-1]
-
-
-# More than any clock is set back at the end of summer time.
-_REPEATED = timedelta(hours=3)
-
-
-def _backwards(settings: ScheduleSettings, until: datetime) -> Iterator[datetime]:
-    # Start at the next whole second, so that an occurrence at `until` itself is found.
-    zone, start = ZoneInfo(settings.tz), until.replace(microsecond=0) + timedelta(seconds=1)
-    if start.astimezone(zone).utcoffset() != (start - _REPEATED).astimezone(zone).utcoffset():
-        # In an hour that repeats at the end of summer time, a search by local time skips the first pass.
-        start += _REPEATED
-    for occurrence in CronSim(settings.cron, start.astimezone(zone), reverse=True):
-        if (moment := occurrence.astimezone(UTC)) <= until:
-            yield moment

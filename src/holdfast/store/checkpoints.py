@@ -115,6 +115,11 @@ class CheckpointTable:
         params = {"ids": self._sql.pack(checkpoint_ids), "token": token}
         return {row[0] for row in self._sql.all("hold_checkpoints", params)}
 
+    def free_woken(self, checkpoint_id: str, wake_id: str, *, now: datetime) -> bool:
+        """The wake has fired: the checkpoint that waited for it may be claimed. False if it did not wait."""
+        params = {"id": checkpoint_id, "wake_id": wake_id, "now": to_micros(now)}
+        return self._sql.one("free_woken_checkpoint", params) is not None
+
     def set_resumed(
         self, resumed: Sequence[tuple[str, str, Failure | None]], token: str, *, now: datetime
     ) -> None:

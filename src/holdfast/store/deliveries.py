@@ -45,6 +45,10 @@ class DeliveryTable(Prunable[Delivery]):
     def _row_of(self, record: Delivery) -> dict[str, Any]:
         return row_from_delivery(record, self._sealing)
 
+    def create_many(self, deliveries: Sequence[Delivery]) -> None:
+        """Store new deliveries; one whose id or key exists changes nothing."""
+        self._sql.many("insert_delivery", [self._row_of(one) for one in deliveries])
+
     def due(self, channel: str, *, now: datetime, limit: int, after: str = "") -> Due:
         """What may be sent now through a channel: for each target, its oldest delivery.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import BadInput, FeedGap
-from holdfast.core.events import Event
+from holdfast.core.events import Event, EventKind
 from holdfast.store.rows.work import event_from_row
 
 if TYPE_CHECKING:
@@ -38,9 +38,19 @@ class EventTable:
         found = self._sql.all("feed_of_task", {"task_id": task_id, "position": place, "limit": limit})
         return [event_from_row(row) for row in found]
 
+    def of_task_and_kind(self, task_id: str, kind: EventKind, *, limit: int) -> list[Event]:
+        """The newest events of one kind about a task, oldest first."""
+        params = {"task_id": task_id, "kind": kind.value, "limit": limit}
+        return [event_from_row(row) for row in reversed(self._sql.all("events_of_task_and_kind", params))]
+
     def newest(self, *, limit: int = 20) -> list[Event]:
         """The last events of the feed, oldest first."""
         found = self._sql.all("newest_events", {"limit": limit})
+        return [event_from_row(row) for row in reversed(found)]
+
+    def newest_of_flow(self, flow_id: str, *, limit: int = 20) -> list[Event]:
+        """The last events of a flow, oldest first."""
+        found = self._sql.all("newest_events_of_flow", {"flow_id": flow_id, "limit": limit})
         return [event_from_row(row) for row in reversed(found)]
 
     def prune(self, *, older_than: datetime, limit: int = 10_000) -> int:

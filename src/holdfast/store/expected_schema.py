@@ -19,6 +19,7 @@ RESTORES = "stop every process that uses the ledger, then run `holdfast store mi
 _COMMENT = re.compile(r"--[^\n]*")
 _TABLE = re.compile(r"\bCREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(\w+)\s*\(")
 _ADDED = re.compile(r"\bALTER TABLE (\w+) ADD COLUMN (\w+)")
+_DROPPED = re.compile(r"\bDROP INDEX (\w+)")
 _INDEX = re.compile(r"\bCREATE (UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON [^;]+")
 # Quoted text is matched as a whole, so that its signs do not count.
 _SIGN = re.compile(r"'[^']*'|[(),]")
@@ -81,6 +82,8 @@ def _read_shape(migrations: tuple[str, ...]) -> SchemaShape:
             Index(name=index[2], sql=index[0].strip(), is_unique=index[1] is not None)
             for index in _INDEX.finditer(sql)
         ]
+        dropped = set(_DROPPED.findall(sql))
+        indexes = [index for index in indexes if index.name not in dropped]
     return SchemaShape(columns=frozenset(columns), indexes=tuple(indexes))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import msgspec
 
 from holdfast.core.claim import Claim
+from holdfast.core.clock import from_micros
 from holdfast.core.errors import ClaimLost
 from holdfast.core.plan import Plan
 from holdfast.core.step import Artifact, Note, Step
@@ -213,6 +214,11 @@ class JournalTable:
                 written_by=head.written_by | {run_id},
             )
         return heads
+
+    def last_saved_at(self, task_id: str) -> datetime | None:
+        """When the last step, effect or turn of a task was saved."""
+        found = self._sql.all("last_steps", {"ids": self._sql.pack([task_id])})
+        return max((from_micros(row[3]) for row in found), default=None)
 
     def save_plan(self, claim: Claim, plan: Plan, *, now: datetime) -> bool:
         """True if its cursor moved or there was no plan before; a new plan alone is not progress."""

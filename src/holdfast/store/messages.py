@@ -36,6 +36,12 @@ class MessageTable(Prunable[Message]):
         row = self._sql.one("find_message", params)
         return None if row is None else message_from_row(row, self._sealing)
 
+    def sent_as(self, channel: str, channel_message_id: str) -> Message | None:
+        """The message with this id in a channel without accounts."""
+        params = {"id": "", "channel": channel, "account_id": "", "channel_message_id": channel_message_id}
+        row = self._sql.one("find_message", params)
+        return None if row is None else message_from_row(row, self._sealing)
+
     def take(self, message_id: str, task_id: str, *, now: datetime) -> Message | None:
         """Assign it to a task that answers it; None when it is no longer queued."""
         params = {"id": message_id, "task_id": task_id, "now": to_micros(now)}

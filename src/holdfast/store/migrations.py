@@ -7,12 +7,15 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from holdfast.core.errors import SchemaMismatch
-from holdfast.store.expected_schema import RESTORES, Index, SchemaShape, shape_of
+
+# Imported where a schema is compared: a process that finds it as it was does not need it.
+if TYPE_CHECKING:
+    from holdfast.store.expected_schema import Index
 
 SCHEMA_FILES = Path(__file__).parent / "schema"
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -46,6 +49,12 @@ class Migrating(Protocol):
         ...
 
     def make_index(self, index: Index) -> None: ...
+
+    def is_as_checked(self) -> bool:
+        """Whether columns and indexes are provably as they were when `note_checked` was last called."""
+        ...
+
+    def note_checked(self) -> None: ...
 
 
 def load_migrations(dialect: str) -> list[Migration]:
@@ -93,6 +102,8 @@ def missing_indexes(
     applied: Sequence[tuple[int, str]], known: Sequence[Migration], found: Sequence[str]
 ) -> list[Index]:
     """The indexes that the applied migrations created and that the database lacks."""
+    from holdfast.store.expected_schema import shape_of
+
     done = {number for number, _ in applied}
     return shape_of([one for one in known if one.number in done]).missing_indexes(found)
 
@@ -116,16 +127,26 @@ def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: boo
         raise _outdated(missing)
     for migration in missing:
         database.apply(migration)
-    if applied:
-        _mend(database, shape_of(known), may_upgrade=may_upgrade)
+    if not applied:
+        database.note_checked()
+    elif not database.is_as_checked():
+        _mend(database, known, may_upgrade=may_upgrade)
     return missing
 
 
-def _mend(database: Migrating, shape: SchemaShape, *, may_upgrade: bool) -> None:
+def _mend(database: Migrating, known: Sequence[Migration], *, may_upgrade: bool) -> None:
+    from holdfast.store.expected_schema import RESTORES, shape_of
+
+    shape = shape_of(known)
     shape.check_columns(database.columns())
+    is_whole = True
     for index in shape.missing_indexes(database.indexes()):
         if may_upgrade:
             database.make_index(index)
         elif index.is_unique:
             # Without a unique index a second run could start beside a live one, or a message be stored twice.
             raise SchemaMismatch(f"the database lacks the index {index.name}; {RESTORES}")
+        else:
+            is_whole = False
+    if is_whole:
+        database.note_checked()

@@ -221,6 +221,13 @@ class _Migrating:
         except (psycopg.IntegrityError, psycopg.ProgrammingError) as error:
             raise cannot_make(index, error) from error
 
+    def is_as_checked(self) -> bool:
+        """PostgreSQL does not count the changes of a schema, so each process compares it."""
+        return False
+
+    def note_checked(self) -> None:
+        pass
+
 
 def migrate_database(
     link: PostgresConnection, *, may_upgrade: bool, known: Sequence[Migration] | None = None

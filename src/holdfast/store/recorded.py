@@ -36,6 +36,11 @@ class RecordedTable:
         """False when the task has its facts already."""
         return self._sql.one("insert_recorded_task", row_from_recorded(details, self._sealing)) is not None
 
+    def create_many(self, details: Sequence[RecordedDetails]) -> None:
+        """The same for several tasks that the caller has just created."""
+        rows = [row_from_recorded(one, self._sealing) for one in details]
+        self._sql.many("insert_recorded_task", rows)
+
     def get(self, task_id: str) -> RecordedDetails | None:
         return self.get_many([task_id]).get(task_id)
 

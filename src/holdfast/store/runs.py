@@ -308,6 +308,17 @@ class RunTable:
         """Runs that wait for exactly this: run and task ids. It scans all waiting runs."""
         return [(row[0], row[1]) for row in self._sql.all("runs_waiting_on", {"waits_on": waits_on})]
 
+    def next_wake_at(self) -> datetime | None:
+        """When the next wake is due; None when there is none. Here, so that a process without wakes need not
+        load their table."""
+        row = self._sql.one("next_wake", {})
+        return None if row is None or row[0] is None else from_micros(row[0])
+
+    def waiting(self, *, after: tuple[int, str] = (0, ""), limit: int) -> list[RunRecord]:
+        """Runs that wait, the first due first, after one that is due then."""
+        params = {"due_at": after[0], "after": after[1], "limit": limit}
+        return [run_from_row(row) for row in self._sql.all("waiting_runs", params)]
+
     def next_due_at(self) -> datetime | None:
         """When the next run that is not ready becomes due; None when there is none."""
         found = self._sql.all("next_due_runs", {})

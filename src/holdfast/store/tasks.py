@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +20,7 @@ from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
-from holdfast.store.rows.work import notify_digest, row_from_task, task_from_row
+from holdfast.store.rows.work import flow_digest, notify_digest, row_from_task, task_from_row
 from holdfast.store.sealing import has_lost_key
 from holdfast.store.task_pages import LAST as LAST
 from holdfast.store.task_pages import FoundTasks, find_tasks, page_of_tasks
@@ -251,6 +251,38 @@ class TaskTable:
         params = {"id": task_id, "reason": reason, "now": to_micros(now)}
         return self._sql.one("request_cancel", params) is not None
 
+    def of_flow(self, flow_id: str, *, after: str = "", limit: int = 100) -> list[Task]:
+        """The tasks of a flow, oldest first; the last id of a page is the page token of the next."""
+        params = {"flow_id": flow_id, "after": after, "limit": limit}
+        return [task_from_row(row, self._sealing) for row in self._sql.all("tasks_of_flow", params)]
+
+    def lock_to_stop(self, flow_id: str, *, limit: int) -> list[str]:
+        """Live tasks of a flow whose cancel was not requested yet. On PostgreSQL, tasks that another
+        transaction holds are left out."""
+        params = {"flow_id": flow_id, "limit": limit}
+        return [row[0] for row in self._sql.all("lock_tasks_to_stop_of_flow", params)]
+
+    def to_stop(self, flow_id: str, *, after: str = "", limit: int) -> list[str]:
+        """The same without locking them; the last id of a page is the page token of the next."""
+        params = {"flow_id": flow_id, "after": after, "limit": limit}
+        return [row[0] for row in self._sql.all("tasks_to_stop_of_flow", params)]
+
+    def link(self, task_id: str, flow_id: str, *, now: datetime) -> bool:
+        """Make an existing task, which the caller has locked, part of a flow; False if it has a flow.
+        Raises NotFound, RowDamaged."""
+        row = self._sql.one("lock_task", {"id": task_id})
+        if row is None:
+            raise NotFound("task", task_id)
+        task_from_row(row, self._sealing).checked()
+        params = {
+            "id": task_id,
+            "flow_id": flow_id,
+            "digest": flow_digest(row, flow_id),
+            "from": row[13],
+            "now": to_micros(now),
+        }
+        return self._sql.one("link_task", params) is not None
+
     def set_notify(self, task_id: str, policy: NotifyPolicy, *, now: datetime) -> Task:
         """The task with this policy; unchanged if it has ended. Raises NotFound, RowDamaged."""
         row = self._sql.one("lock_task", {"id": task_id})
@@ -270,6 +302,11 @@ class TaskTable:
         }
         self._sql.one("set_notify", params)
         return self.look(task_id)
+
+    def durations(self, name: str, *, limit: int) -> list[timedelta]:
+        """How long the newest tasks of a name took that succeeded, among the last `limit`."""
+        found = self._sql.all("durations_of_name", {"name": name, "limit": limit})
+        return [timedelta(microseconds=row[1] - row[0]) for row in found if row[2] == "succeeded"]
 
     def notify_of(self, task_id: str) -> NotifyPolicy | None:
         """The policy that the task has now."""
@@ -346,6 +383,7 @@ class TaskTable:
         """Delete them with all that refers to them; their dedup keys stay as tombstones."""
         ids = self._sql.pack([task_id for task_id, _, _ in ended])
         self._sql.run("bury_keys", {"ids": ids, "expires_at": to_micros(keys_expire_at)})
+        self._tx.imports.bury([task_id for task_id, _, _ in ended], expires_at=keys_expire_at)
         self._sql.run("delete_effects_of_tasks", {"ids": ids})
         self._sql.run("delete_deliveries_of_tasks", {"ids": ids})
         self._sql.run("delete_wakes_of_tasks", {"ids": ids})
@@ -356,6 +394,7 @@ class TaskTable:
 
     def forget_keys(self, *, now: datetime) -> None:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})
+        self._tx.imports.forget(now=now)
 
     def _take_key(self, task: Task, key: str, asked: KeyedRequest) -> Task | None:
         """None when this task got the key; otherwise the task that had it first."""

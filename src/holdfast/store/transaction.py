@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -32,16 +33,24 @@ from holdfast.store.turns import TurnTable
 if TYPE_CHECKING:
     from holdfast.store.audit import AuditTable
     from holdfast.store.deliveries import DeliveryTable
-    from holdfast.store.flows import FlowTable
+    from holdfast.store.flows import FlowNodeTable, FlowTable
+    from holdfast.store.imports import ImportTable
     from holdfast.store.kept_steps import KeptStepTable
     from holdfast.store.manifests import RestartTable
     from holdfast.store.messages import MessageTable
     from holdfast.store.recorded import RecordedTable
-    from holdfast.store.schedules import FiringTable, WakeTable
+    from holdfast.store.schedules import FiringTable, ScheduleTable, WakeTable
     from holdfast.store.sessions import SessionTable
 
 _NO_FACTS = b"{}"
 _encode = msgspec.json.Encoder().encode
+
+# Called before the commit with the key and all items that were deferred under it.
+Deferred: TypeAlias = "Callable[[Tx, str, list[Any]], None]"
+# The transaction is the one through which the write was watched, see `seen_through`.
+_Deferred: TypeAlias = "tuple[str, Deferred, object, Tx]"
+# How many events, counts and topics there were before a write, and what was deferred.
+Mark: TypeAlias = "tuple[int, int, int, tuple[_Deferred, ...]]"
 
 
 class Tx:
@@ -56,6 +65,7 @@ class Tx:
         self._events: list[Params] = []
         self._counts: list[tuple[str, str, int]] = []
         self._topics: list[str] = []
+        self._deferred: list[_Deferred] = []
         self.tasks = TaskTable(self)
         self.runs = RunTable(self)
         self.journal = JournalTable(self)
@@ -97,10 +107,22 @@ class Tx:
         return RecordedTable(self)
 
     @cached_property
+    def imports(self) -> ImportTable:
+        from holdfast.store.imports import ImportTable
+
+        return ImportTable(self)
+
+    @cached_property
     def flows(self) -> FlowTable:
         from holdfast.store.flows import FlowTable
 
         return FlowTable(self)
+
+    @cached_property
+    def flow_nodes(self) -> FlowNodeTable:
+        from holdfast.store.flows import FlowNodeTable
+
+        return FlowNodeTable(self)
 
     @cached_property
     def sessions(self) -> SessionTable:
@@ -121,6 +143,12 @@ class Tx:
         return FiringTable(self)
 
     @cached_property
+    def schedules(self) -> ScheduleTable:
+        from holdfast.store.schedules import ScheduleTable
+
+        return ScheduleTable(self)
+
+    @cached_property
     def wakes(self) -> WakeTable:
         from holdfast.store.schedules import WakeTable
 
@@ -139,6 +167,7 @@ class Tx:
         other = Tx(statements, self.sealing.vault)
         other.is_inline = self.is_inline
         other._events, other._counts, other._topics = self._events, self._counts, self._topics
+        other._deferred = self._deferred
         return other
 
     def emit(
@@ -175,21 +204,42 @@ class Tx:
         """Wake the waiters of a topic after the commit."""
         self._topics.append(topic)
 
-    def mark(self) -> tuple[int, int, int]:
-        """The position before one write of a group; `forget` drops what a failed write collected since."""
-        return len(self._events), len(self._counts), len(self._topics)
+    def before_commit(self, key: str, act: Deferred, item: object) -> None:
+        """Call `act(tx, key, items)` once for each key, in the order of keys, just before the commit.
 
-    def forget(self, mark: tuple[int, int, int] = (0, 0, 0)) -> None:
+        Why: several writes share one transaction, and each may change a record that others change, too, such
+        as the flow of a task that ends. If each locked that record when it comes to it, two transactions
+        could lock two of them in different orders, and deadlock.
+        """
+        self._deferred.append((key, act, item, self))
+
+    def act_now(self, key: str) -> None:
+        """Do what was deferred under this key. The caller has locked the record already."""
+        while mine := [one for one in self._deferred if one[0] == key]:
+            self._deferred[:] = [one for one in self._deferred if one[0] != key]
+            _act(mine)
+
+    def mark(self) -> Mark:
+        """The position before one write of a group; `forget` drops what a failed write collected since."""
+        return len(self._events), len(self._counts), len(self._topics), tuple(self._deferred)
+
+    def forget(self, mark: Mark = (0, 0, 0, ())) -> None:
         del self._events[mark[0] :]
         del self._counts[mark[1] :]
         del self._topics[mark[2] :]
+        # A write may have done what others put off; that is undone with it, and put off again.
+        self._deferred[:] = mark[3]
 
     @property
     def is_silent(self) -> bool:
-        return not (self._events or self._counts or self._topics)
+        return not (self._events or self._counts or self._topics or self._deferred)
 
     def flush(self) -> None:
-        """Write the collected events and counts; called once, just before the commit."""
+        """Do what was deferred, then write the collected events and counts; called once, just before the
+        commit."""
+        while self._deferred:
+            key = min(one[0] for one in self._deferred)
+            self.act_now(key)
         if self._events:
             self.statements.many("insert_event", self._events)
         if self._counts:
@@ -212,3 +262,8 @@ class Tx:
             topics.add("events")
         self.forget()
         return topics
+
+
+def _act(deferred: Sequence[_Deferred]) -> None:
+    key, act, _, tx = deferred[0]
+    act(tx, key, [item for _, _, item, _ in deferred])

@@ -13,17 +13,18 @@ from holdfast.store.contract import Row
 from holdfast.store.events import START
 from holdfast.store.rows.conversation import (
     delivery_from_row,
-    flow_from_row,
     message_from_row,
     session_from_row,
 )
 from holdfast.store.rows.effects import effect_from_row
+from holdfast.store.rows.flows import flow_from_row, flow_node_from_row
 from holdfast.store.rows.gateway import (
     audit_entry_from_row,
     firing_from_row,
     restart_from_row,
     wake_from_row,
 )
+from holdfast.store.rows.imports import imported_from_row
 from holdfast.store.rows.journal import (
     artifact_from_row,
     delta_from_row,
@@ -39,6 +40,7 @@ from holdfast.store.rows.journal import (
 )
 from holdfast.store.rows.kept_steps import kept_from_row
 from holdfast.store.rows.recorded import recorded_from_row
+from holdfast.store.rows.schedules import schedule_from_row
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.transaction import Tx
 
@@ -65,13 +67,16 @@ _NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("effects", 6, effect_from_row),
     ("deliveries", 1, delivery_from_row),
     ("flows", 1, flow_from_row),
+    ("flow_nodes", 2, flow_node_from_row),
     ("sessions", 1, session_from_row),
     ("messages", 1, message_from_row),
     ("firings", 1, firing_from_row),
     ("wakes", 1, wake_from_row),
+    ("schedules", 1, schedule_from_row),
     ("restarts", 1, restart_from_row),
     ("audit_log", 1, audit_entry_from_row),
     ("recorded_tasks", 1, recorded_from_row),
+    ("imported_records", 3, imported_from_row),
 )
 
 # Nouns in which nothing is ever sealed.
@@ -146,7 +151,7 @@ def _parts(on_rows: Callable[[int], None]) -> Iterator[Part]:
         yield noun, partial(_problems_of_records, on_rows, noun, width, read)
     yield "blobs", partial(_problems_of_blobs, on_rows)
     yield "events", partial(_problems_of_events, on_rows)
-    for noun in ("task", "runtime", "run", "checkpoint"):
+    for noun in ("task", "runtime", "run", "checkpoint", "flow"):
         yield f"counts of {noun}s", partial(_problems_of_counts, noun)
 
 

@@ -21,18 +21,20 @@ from holdfast.core.errors import BadInput, NotInRun
 from holdfast.core.payload import decode_payload
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import shown_occurrence
-from holdfast.core.task import Task
-from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import EffectStatus, FlowStatus, RunStatus, TaskStatus
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import NEVER, ClaimedRun, Claims
 from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.scopes import Key, TaskHistory, load_pasts
+from holdfast.engine.ledger.flows import NewFlow, creating_flow
 from holdfast.engine.ledger.ledger import NewTask, creating, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.effect_reviews import resolving
 from holdfast.engine.program.effects import idempotency_key
+from holdfast.engine.program.flow_builder import FlowBuilder
 from holdfast.engine.program.live_run import RunHost, nanos_of
 from holdfast.engine.program.restart_requests import WantedRestart
 from holdfast.engine.program.run_phase import StopReason
@@ -41,6 +43,7 @@ from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.recovery.rescue import Rescuer
 from holdfast.engine.recovery.resume import Resumer
+from holdfast.engine.recovery.wakes import WakeTimer
 from holdfast.engine.worker.execution import Execution
 from holdfast.store import Store, Tx
 from holdfast.store.effects import BeginEffect, FinishEffect
@@ -83,7 +86,7 @@ class CrashPoint(msgspec.Struct, frozen=True, kw_only=True):
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
     """The points of all crashes; each ended with the same result as the run without a crash."""
 
-    status: TaskStatus
+    status: TaskStatus | FlowStatus
     result: Any
     points: tuple[CrashPoint, ...]
 
@@ -97,7 +100,7 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def crash_everywhere(
-    task: TaskDefinition[..., Any] | Call[Any],
+    task: TaskDefinition[..., Any] | Call[Any] | FlowBuilder,
     /,
     *args: Any,
     tasks: Sequence[TaskDefinition[..., Any]] = (),
@@ -116,6 +119,9 @@ async def crash_everywhere(
     Raises AssertionError, with the place and the reason, unless every run ends with the same result, no step
     with a saved result runs again, no effect is repeated that must not be, and every effect of unknown
     outcome is in review. The reviews are then resolved as a person would who knows what happened.
+
+    A flow is killed at each point of all its tasks: `crash_everywhere(flow, tasks=[…])`, with the tasks of
+    its nodes. Its result is the status and the result of each node.
 
     Time passes by itself. `tasks` are the other tasks that it spawns; `answers` are given to its questions,
     by their text or a part of it; `mail` is sent when it waits for the topic. `pairs` also kills the second
@@ -136,18 +142,18 @@ async def crash_everywhere(
         for second in played.points if pairs else ():
             where = f"crashed {first}, and its next process {second}"
             points.append(stage.compare(where, expected, await stage.play(first.point, second.point)))
-    return CrashReport(status=expected.task.status, result=expected.result, points=tuple(points))
+    return CrashReport(status=expected.status, result=expected.result, points=tuple(points))
 
 
 def _call_of(
-    task: TaskDefinition[..., Any] | Call[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Call[Any]:
+    task: TaskDefinition[..., Any] | Call[Any] | FlowBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Call[Any] | FlowBuilder:
     if isinstance(task, TaskDefinition):
         return task(*args, **kwargs)
-    if not isinstance(task, Call):
-        raise BadInput("task", f"a task or a call of one is needed, not {type(task).__name__}")
+    if not isinstance(task, (Call, FlowBuilder)):
+        raise BadInput("task", f"a task, a call of one or a flow is needed, not {type(task).__name__}")
     if args or kwargs:
-        raise BadInput("task", "it is a call already, and has its arguments")
+        raise BadInput("task", "it has its arguments already")
     return task
 
 
@@ -184,35 +190,34 @@ class _Ran(msgspec.Struct, kw_only=True):
 
 
 class _Played(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened: how the task ended, the points of the last process, and the steps that ran."""
+    """What happened: how the task or the flow ended, the points of the last process, and the steps that
+    ran."""
 
-    task: Task
+    status: TaskStatus | FlowStatus
+    result: object
+    failure: Failure | None
     points: list[_Point]
     ran: list[_Ran]
     reviewed: list[str]
 
     @property
-    def result(self) -> object:
-        return None if self.task.result is None else decode_payload(self.task.result)
-
-    @property
     def end(self) -> tuple[object, ...]:
-        failure = self.task.failure
-        return (self.task.status, self.result, failure and (failure.kind, failure.message))
+        failure = self.failure
+        return (self.status, self.result, failure and (failure.kind, failure.message))
 
     @property
     def shown(self) -> str:
-        if self.task.failure is not None:
-            return f"{self.task.status}: {self.task.failure.kind}: {self.task.failure.message}"
-        return f"{self.task.status} with {self.result!r}"
+        if self.failure is not None:
+            return f"{self.status}: {self.failure.kind}: {self.failure.message}"
+        return f"{self.status} with {self.result!r}"
 
 
 class _Stage:
-    """One task and its options; plays it any number of times."""
+    """One task or flow and its options; plays it any number of times."""
 
     def __init__(
         self,
-        call: Call[Any],
+        call: Call[Any] | FlowBuilder,
         tasks: Sequence[TaskDefinition[..., Any]],
         answers: Mapping[str, object],
         mail: Sequence[tuple[str, object]],
@@ -223,7 +228,8 @@ class _Stage:
     ) -> None:
         self._call = call
         self._drain = drain
-        self._known = by_name([*dict.fromkeys([call.definition, *tasks])])
+        own = [call.definition] if isinstance(call, Call) else []
+        self._known = by_name([*dict.fromkeys([*own, *tasks])])
         self._answers = answers
         self._mail = mail
         self._store = store
@@ -267,6 +273,41 @@ def _repeated(expected: _Played, played: _Played) -> Iterator[str]:
         yield from likely[:count]
 
 
+class _Subject:
+    """The task or the flow that is played."""
+
+    def __init__(self, record_id: str, *, is_flow: bool) -> None:
+        self._id = record_id
+        self._is_flow = is_flow
+
+    def has_ended(self, tx: Tx) -> bool:
+        """A blocked flow without live tasks waits for a person, so nothing follows."""
+        if not self._is_flow:
+            return tx.tasks.get(self._id).has_ended
+        flow = tx.flows.get(self._id)
+        return flow.has_ended or (flow.status is FlowStatus.BLOCKED and flow.live == 0)
+
+    def end(self, tx: Tx) -> tuple[TaskStatus | FlowStatus, object, Failure | None]:
+        """How it ended: status, result, failure. The result of a flow is that of each node."""
+        if not self._is_flow:
+            task = opened(tx, tx.tasks.get(self._id))
+            return task.status, _decoded(task), task.failure
+        flow = tx.flows.get(self._id)
+        nodes = tx.flow_nodes.page(flow.id, limit=flow.nodes)
+        tasks = tx.tasks.get_many([node.task_id for node in nodes if node.task_id is not None])
+        results = {
+            node.id: (node.status.value, _decoded(opened(tx, tasks[node.task_id])) if node.task_id else None)
+            for node in nodes
+        }
+        if len(tasks) != len(tx.tasks.of_flow(flow.id, limit=flow.nodes + 1)):
+            raise AssertionError(f"a node of {flow.name} was started twice")
+        return flow.status, results, flow.failure
+
+
+def _decoded(task: Task) -> object:
+    return None if task.result is None else decode_payload(task.result)
+
+
 class _World:
     """One ledger, the world outside, and the processes that follow one another."""
 
@@ -290,21 +331,36 @@ class _World:
         self._mail = list(mail)
         self._in_doubt: list[Effect] = []
 
-    async def play(self, call: Call[Any], plan: Sequence[Failpoint]) -> _Played:
-        new = NewTask(name=call.name, goal=call.goal, arguments=call.arguments)
-        (task,) = await self.store.write(creating([new], now=self.clock.now()))
+    async def play(self, call: Call[Any] | FlowBuilder, plan: Sequence[Failpoint]) -> _Played:
+        subject = await self._start(call)
         for number, point in enumerate([*plan, None], start=1):
             process = await _Process.begin(self, number, () if point is None else (point,))
-            if await process.work(task.id):
+            if await process.work(subject):
                 break
             self._in_doubt += [one for one in self._effects() if _needs_review(one)]
         await process.life.end()
         self._check_doubts(self._effects())
         if problems := self.store.verify():
             raise AssertionError(f"the ledger is damaged: {'; '.join(problems)}")
-        ended = self.store.read_now(lambda tx: opened(tx, tx.tasks.get(task.id)))
         points = [] if self.twice else process.points
-        return _Played(task=ended, points=points, ran=self.ran, reviewed=self.reviewed)
+        status, result, failure = self.store.read_now(subject.end)
+        return _Played(
+            status=status,
+            result=result,
+            failure=failure,
+            points=points,
+            ran=self.ran,
+            reviewed=self.reviewed,
+        )
+
+    async def _start(self, call: Call[Any] | FlowBuilder) -> _Subject:
+        if isinstance(call, FlowBuilder):
+            new_flow = NewFlow(definition=call.definition())
+            flow = await self.store.write(creating_flow(new_flow, now=self.clock.now()))
+            return _Subject(flow.id, is_flow=True)
+        new = NewTask(name=call.name, goal=call.goal, arguments=call.arguments)
+        (task,) = await self.store.write(creating([new], now=self.clock.now()))
+        return _Subject(task.id, is_flow=False)
 
     # --- effects
 
@@ -362,6 +418,7 @@ class _World:
                 return
         due = [run.due_at for run in waiting]
         due += [run.due_at for run in runs if run.status is RunStatus.QUEUED and run.queue is Queue.LATER]
+        due += [one.due_at for one in self.store.read_now(lambda tx: tx.wakes.pending(limit=100))]
         if due and min(due) < NEVER:
             self.clock.set(max(min(due), self.clock.now()))
             return
@@ -430,6 +487,11 @@ class _Process:
         world, self.life = self._world, life
         self._claims = Claims(world.store, world.clock, life.id, names=sorted(world.known), lease=_LEASE)
         self._rescuer = Rescuer(world.store, world.clock, life)
+        # The process can die at its writes, too.
+        mortal = cast(Store, self._telling)
+        self._wake_timer = WakeTimer(
+            mortal, world.clock, Resumer(mortal, world.clock, life.id, concurrency=1)
+        )
         self._place = RunHost(
             store=cast(Store, self._telling),
             clock=world.clock,
@@ -470,14 +532,16 @@ class _Process:
         for execution in self._executions:
             execution.live.stop(StopReason.DRAINING)
 
-    async def work(self, task_id: str) -> bool:
-        """True when the task has ended; False when this process died or stopped before."""
+    async def work(self, subject: _Subject) -> bool:
+        """True when the task or the flow has ended; False when this process died or stopped before."""
         others = asyncio.all_tasks()
         carried: set[asyncio.Task[None]] = set()
         try:
             while not self._store.is_dead:
                 if not self._is_draining:
                     carried |= await self._take()
+                if self._store.is_dead:
+                    break
                 if self._only_waits_for_restart():
                     if not await self._restart():
                         return False
@@ -487,7 +551,7 @@ class _Process:
                         carried, timeout=0.01, return_when=asyncio.FIRST_COMPLETED
                     )
                     self._raise_from(done)
-                elif self._world.store.read_now(lambda tx: tx.tasks.get(task_id)).has_ended:
+                elif self._world.store.read_now(subject.has_ended):
                     return True
                 elif self._is_draining:
                     await self._pause()
@@ -538,6 +602,12 @@ class _Process:
 
     async def _take(self) -> set[asyncio.Task[None]]:
         await self._rescuer.ready_due()
+        try:
+            await self._wake_timer.run_once()
+        except (Crashed, BaseExceptionGroup):
+            if not self._store.is_dead:
+                raise
+            return set()
         claimed = await self._claims.take(100)
         return {
             asyncio.get_running_loop().create_task(self._begin(one, self._past_of(one)).carry())

@@ -342,7 +342,7 @@ class _Again:
         # A write that joins a batch returns whether it was the first, so only its answer may differ.
         if answer != self._answer and not getattr(self._write, "is_joined", False):
             raise AssertionError(f"{name} answered {self._answer!r}, and then {answer!r}")
-        if tx.mark()[:2] != mark[:2]:
+        if (*tx.mark()[:2], tx.mark()[3]) != (*mark[:2], mark[3]):
             raise AssertionError(f"{name} emitted events or counted again when it ran again")
         changed = [noun for noun, rows in contents_of(tx).items() if rows != before[noun]]
         if changed:
@@ -354,7 +354,9 @@ def contents_of(tx: Tx) -> dict[str, object]:
     contents: dict[str, object] = {
         noun: [tuple(row) for row in scan(tx, noun, width)] for noun, width in _KEY_WIDTHS.items()
     }
-    contents |= {f"count of {noun}s": tx.events.counts(noun) for noun in ("task", "run", "checkpoint")}
+    contents |= {
+        f"count of {noun}s": tx.events.counts(noun) for noun in ("task", "run", "checkpoint", "flow")
+    }
     return contents | {"events": tx.events.newest(limit=100_000), "boots": tx.boots.alive(limit=100_000)}
 
 
@@ -371,6 +373,7 @@ _KEY_WIDTHS = {
     "kept_steps": 3,
     "list_deltas": 3,
     "values": 2,
+    "imported_records": 3,
     "scope_ops": 2,
     "mail": 2,
     "questions": 1,
@@ -378,10 +381,12 @@ _KEY_WIDTHS = {
     "effects": 6,
     "deliveries": 1,
     "flows": 1,
+    "flow_nodes": 2,
     "sessions": 1,
     "messages": 1,
     "firings": 1,
     "wakes": 1,
+    "schedules": 1,
     "restarts": 1,
     "recorded_tasks": 1,
     "blobs": 1,

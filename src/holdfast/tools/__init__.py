@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from holdfast.tools.http import HttpResponse, http_get, http_request
     from holdfast.tools.messages import SentMessage, message_tool, send_message
     from holdfast.tools.restart import RestartAsked, restart_gateway
+    from holdfast.tools.schedules import (
+        OwnSchedule,
+        OwnSchedules,
+        ScheduleRemoved,
+        my_schedules,
+        remove_my_schedule,
+        schedule_prompt,
+    )
+    from holdfast.tools.sessions import SpawnedSession, session_spawn, sessions_spawn
     from holdfast.tools.tasks import OwnTask, OwnTasks, cancel_my_task, my_tasks
 
 _MODULES = {
@@ -38,6 +47,8 @@ _MODULES = {
     "http": "HttpResponse http_get http_request",
     "messages": "SentMessage message_tool send_message",
     "restart": "RestartAsked restart_gateway",
+    "schedules": "OwnSchedule OwnSchedules ScheduleRemoved my_schedules remove_my_schedule schedule_prompt",
+    "sessions": "SpawnedSession session_spawn sessions_spawn",
     "tasks": "OwnTask OwnTasks cancel_my_task my_tasks",
 }
 _WHERE = {name: f"holdfast.tools.{module}" for module, names in _MODULES.items() for name in names.split()}
@@ -71,20 +82,29 @@ __all__ = [
     "HttpFailed",
     "HttpNotSent",
     "HttpResponse",
+    "OwnSchedule",
+    "OwnSchedules",
     "OwnTask",
     "OwnTasks",
     "RestartAsked",
+    "ScheduleRemoved",
     "SentMessage",
     "ShellResult",
+    "SpawnedSession",
     "cancel_my_task",
     "git_commit",
     "git_push",
     "http_get",
     "http_request",
     "message_tool",
+    "my_schedules",
     "my_tasks",
+    "remove_my_schedule",
     "restart_gateway",
+    "schedule_prompt",
     "send_message",
+    "session_spawn",
+    "sessions_spawn",
     "shell",
     "write_file",
 ]

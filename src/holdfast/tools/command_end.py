@@ -54,6 +54,24 @@ def end_command(directory: Path, key: str, seal_key: bytes | None = None) -> boo
     return False
 
 
+def is_surely_gone(directory: Path, key: str) -> bool:
+    """Whether neither the command of this key nor a process of its group is left: its machine was started
+    anew, or its processes can be told from all others. Where the system does not tell this, False."""
+    receipt = Receipt(directory, key)
+    with receipt.held() as descriptor:
+        if descriptor is None:
+            return False
+        began = _read(os.pread(descriptor, 500, 0))
+    if began is None or began.boot is None or machine_boot() is None:
+        return False
+    if began.boot != machine_boot():
+        return True
+    if began.command is None or began.command.ticks is None or _is_there(began, began.command):
+        return False
+    # A process that has ended and was not collected yet has no start time.
+    return all(one.ticks is None for one in _group(began.command.pid, began.witness.pid))
+
+
 def _end_orphan(receipt: Receipt, descriptor: int) -> bool:
     """End a command whose witness is gone, with its process group, and write that into the receipt."""
     began = _read(os.pread(descriptor, 500, 0))

@@ -71,7 +71,10 @@ async def _verify_shell(
     del command, cwd, env, stdin
     patience_s = PATIENCE_S if timeout_s is None else timeout_s + 2 * GRACE_S
     outcome = await find_outcome(
-        current_key(), _receipts(receipts), patience_s=patience_s, seal_key=receipt_key(is_for_reading=True)
+        current_key(),
+        receipts_place(receipts),
+        patience_s=patience_s,
+        seal_key=receipt_key(is_for_reading=True),
     )
     match outcome:
         case ReceiptMissing():
@@ -123,9 +126,9 @@ async def shell(
     `receipts` is a directory on a local file system; by default `receipts` in Holdfast's home. Use the same
     one after a restart: in another directory, or on another machine, the receipt is not found.
     """
-    order = _checked_order(command, cwd=cwd, env=env, timeout_s=timeout_s, stdin=stdin)
+    order = checked_order(command, cwd=cwd, env=env, timeout_s=timeout_s, stdin=stdin)
     order = msgspec.structs.replace(order, seal_key=receipt_key())
-    done = await run_with_receipt(current_key(), order, _receipts(receipts))
+    done = await run_with_receipt(current_key(), order, receipts_place(receipts))
     if check and (failure := _failure_of(done)):
         raise failure
     return _result(done)
@@ -222,7 +225,7 @@ def _result(done: Done) -> ShellResult:
 # --- checks of arguments
 
 
-def _checked_order(
+def checked_order(
     command: object,
     *,
     cwd: object = None,
@@ -277,5 +280,5 @@ def _checked_env(env: object) -> dict[str, str | None]:
     return checked
 
 
-def _receipts(given: str | None) -> Path:
+def receipts_place(given: str | None) -> Path:
     return default_home(os.environ) / "receipts" if given is None else check_path("receipts", given)

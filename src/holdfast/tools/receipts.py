@@ -1,7 +1,8 @@
 """Receipts of commands: whether a command began, how it ended, and whether it still runs.
 
 A receipt is two files, named by the effect's key. `<key>.started` is locked by the process that runs the
-command, and is not empty from just before the command begins. `<key>.done` says how it ended.
+command, and is not empty from just before the command begins. `<key>.done` says how it ended. The checkpoint
+that a command agent may leave has a directory of its own beside them: an agent in a sandbox may write there.
 
 The lock is a flock: the kernel drops it when its last holder has ended, for whatever reason. A pid can be
 reused; a lock cannot. The lock works only on one machine and on a local file system.
@@ -100,6 +101,11 @@ class Receipt:
         return began_at.isoformat(timespec="seconds")
 
 
+def checkpoint_file(directory: Path, key: str) -> Path:
+    """The file in which the command of this key may leave a checkpoint."""
+    return directory.parent / "agent-checkpoints" / f"{key}.json"
+
+
 def make_directory(directory: Path) -> Path:
     """Create the directory for receipts durably, with mode 0700. One that exists stays as it is."""
     try:
@@ -155,7 +161,8 @@ def prune_receipts(directory: Path, keys: Iterable[str]) -> int:
         with receipt.held() as descriptor:
             if descriptor is None:
                 continue
-            for path in (receipt.done, receipt.done.with_suffix(".new"), receipt.started):
+            left = [receipt.done, receipt.done.with_suffix(".new"), checkpoint_file(directory, key)]
+            for path in (*left, receipt.started):
                 path.unlink(missing_ok=True)
             pruned += 1
     return pruned

@@ -15,6 +15,7 @@ from holdfast.core.durations import in_one_unit
 from holdfast.core.errors import BadInput, NotFound, NotInRun
 from holdfast.core.message import plain_line
 from holdfast.core.payload import check_text
+from holdfast.core.session import acting_session
 from holdfast.core.snapshot import title_of
 from holdfast.core.step_declarations import idempotent, read, tool
 
@@ -104,7 +105,7 @@ def _live(name: str) -> LiveRun:
 def _accessor(live: LiveRun) -> OwnerTasks:
     from holdfast.engine.client.owner_tasks import OwnerTasks
 
-    return OwnerTasks(live.store, live.clock, live.task.owner, runtimes=_runtimes.get())
+    return OwnerTasks(live.store, live.clock, acting_session(live.task), runtimes=_runtimes.get())
 
 
 def _line_of(tx: Tx, task: Task) -> set[str]:

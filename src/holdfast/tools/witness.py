@@ -2,7 +2,8 @@
 
 It holds the lock on the command's receipt from its start to its end, so that any process can tell whether it
 still runs. The command begins only after the receipt says so durably; how it ended is written atomically.
-The command's output is sealed if it holds a secret.
+The command's output is sealed if it holds a secret. The witness also warns the command before its timeout,
+and puts the checkpoint that the command has left into the receipt: both also if the gateway is gone by then.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import errno
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import msgspec
 
@@ -34,6 +36,18 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LOOKS_FOR_SPACE_S = 0.2
 _WAITS_FOR_SPACE_S = 24 * 3600.0
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# How often the witness looks whether the command has written its checkpoint anew.
+_LOOKS_AT_CHECKPOINT_S = 0.5
+MAX_CHECKPOINT_BYTES = 256 * 1024
+
+
+class CommandWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command is told, before its timeout, that its time is almost over."""
+
+    # A line on its standard input, which then stays open; or a signal to its process, and no other.
+    way: Literal["stdin", "SIGUSR1"]
+    after_s: float
+    line: str = ""
 
 
 class CommandOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +66,9 @@ class CommandOrder(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None = None
     # Seals the receipt if it holds a secret.
     seal_key: bytes | None = None
+    warning: CommandWarning | None = None
+    # The file in which the command may leave a checkpoint.
+    checkpoint: str | None = None
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,6 +84,11 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was_stopped: bool = False
     # Why the command never began; None when it did.
     problem: str | None = None
+    # Whether it was warned that its time was almost over.
+    was_warned: bool = False
+    # The checkpoint that it left in its file; and the last complete one, if that file was cut off.
+    checkpoint: str | None = None
+    checkpoint_before: str | None = None
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,6 +156,59 @@ class Capture:
         return f"{head}\n[… {left_out:,} bytes left out …]\n{tail}"
 
 
+class CheckpointFile:
+    """The file in which the command leaves its checkpoint. Its last complete content is remembered, because
+    the command may be killed while it writes the file anew."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self.text: str | None = None
+        self.complete: str | None = None
+
+    def look(self) -> None:
+        try:
+            # Never waits for a pipe, and follows no link.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            now = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if now == self._seen or not stat.S_ISREG(found.st_mode):
+                return
+            # A byte more than allowed: then the reader sees that it is too long.
+            content = file.read(MAX_CHECKPOINT_BYTES + 1)
+        self._seen, self.text = now, content.decode("utf-8", "replace")
+        with contextlib.suppress(msgspec.DecodeError, ValueError):
+            if isinstance(msgspec.json.decode(content), dict):
+                self.complete = self.text
+
+
+class LateInput:
+    """The standard input of a command that stays open: written as fast as the command reads."""
+
+    def __init__(self, pipe: IO[bytes], text: str) -> None:
+        self.pipe = pipe
+        self._left = text.encode()
+        os.set_blocking(pipe.fileno(), False)
+
+    def add(self, line: str) -> None:
+        self._left += line.encode() + b"\n"
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._left)
+
+    def write(self) -> None:
+        try:
+            self._left = self._left[os.write(self.pipe.fileno(), self._left[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the command has closed its input, or has ended
+            self._left = b""
+
+
 class Witness:
     """One command from its start to its receipt."""
 
@@ -143,6 +218,8 @@ class Witness:
         self._was_stopped = False
         self._stops = 0
         self._kill_at: float | None = None
+        self._was_warned = False
+        self._checkpoint = None if order.checkpoint is None else CheckpointFile(order.checkpoint)
 
     def attend(self) -> None:
         with self._signals() as signals:
@@ -216,7 +293,8 @@ class Witness:
             raise _Stopped("it was stopped before it began")
         order = self._order
         env = {name: value for name, value in {**os.environ, **order.env}.items() if value is not None}
-        with _file_of(order.stdin) as stdin:
+        stays_open = order.warning is not None and order.warning.way == "stdin"
+        with _pipe() if stays_open else _file_of(order.stdin) as stdin:
             return subprocess.Popen(  # noqa: S603 - its purpose is to run the given command
                 order.argv,
                 cwd=order.cwd,
@@ -232,15 +310,24 @@ class Witness:
         assert command.stdout is not None
         assert command.stderr is not None
         captures = [Capture(pipe, self._order.max_output_bytes) for pipe in (command.stdout, command.stderr)]
-        end_at = None if self._order.timeout_s is None else time.monotonic() + self._order.timeout_s
+        given = None if command.stdin is None else LateInput(command.stdin, self._order.stdin or "")
+        began, timeout_s, warning = time.monotonic(), self._order.timeout_s, self._order.warning
+        end_at = None if timeout_s is None else began + timeout_s
+        warn_at = None if warning is None else began + warning.after_s
         with selectors.DefaultSelector() as selector:
             selector.register(signals, selectors.EVENT_READ)
             for capture in captures:
                 selector.register(capture.pipe, selectors.EVENT_READ, capture)
             while command.poll() is None:
+                self._warn_in_time(command, given, warn_at)
                 self._stop_in_time(command, end_at)
-                for ready, _ in selector.select(self._until_next(end_at)):
-                    if not isinstance(ready.data, Capture):
+                if self._checkpoint is not None:
+                    self._checkpoint.look()
+                _follow(selector, given)
+                for ready, _ in selector.select(self._until_next(end_at, warn_at)):
+                    if isinstance(ready.data, LateInput):
+                        ready.data.write()
+                    elif not isinstance(ready.data, Capture):
                         os.read(signals, _CHUNK)
                     elif ready.data.read() == 0:
                         selector.unregister(ready.fileobj)
@@ -250,7 +337,7 @@ class Witness:
         if self._kill_at is not None:
             _signal_group(command.pid, signal.SIGKILL)
         out, err = captures
-        return Done(
+        done = Done(
             exit_code=command.returncode,
             stdout=out.text,
             stderr=err.text,
@@ -258,7 +345,22 @@ class Witness:
             is_stderr_cut=err.is_cut,
             has_timed_out=self._has_timed_out,
             was_stopped=self._was_stopped and not self._has_timed_out and self._kill_at is not None,
+            was_warned=self._was_warned,
         )
+        return done if self._checkpoint is None else _with_checkpoint(done, self._checkpoint)
+
+    def _warn_in_time(
+        self, command: subprocess.Popen[bytes], given: LateInput | None, warn_at: float | None
+    ) -> None:
+        warning = self._order.warning
+        if warning is None or warn_at is None or self._was_warned or time.monotonic() < warn_at:
+            return
+        self._was_warned = True
+        if given is not None:
+            given.add(warning.line)
+        else:
+            # Only to the command's own process: the signal ends every process that does not handle it.
+            command.send_signal(signal.SIGUSR1)
 
     def _stop_in_time(self, command: subprocess.Popen[bytes], end_at: float | None) -> None:
         """Ask the command to end at its timeout or when told to stop; kill it after the grace."""
@@ -272,9 +374,30 @@ class Witness:
             self._kill_at = now + self._order.grace_s
             _signal_group(command.pid, signal.SIGKILL)
 
-    def _until_next(self, end_at: float | None) -> float | None:
-        due = end_at if self._kill_at is None else self._kill_at
-        return None if due is None else max(0.0, due - time.monotonic())
+    def _until_next(self, end_at: float | None, warn_at: float | None) -> float | None:
+        now = time.monotonic()
+        due = [end_at if self._kill_at is None else self._kill_at]
+        due += [None if self._was_warned else warn_at]
+        due += [None if self._checkpoint is None else now + _LOOKS_AT_CHECKPOINT_S]
+        left = [max(0.0, one - now) for one in due if one is not None]
+        return min(left) if left else None
+
+
+def _follow(selector: selectors.BaseSelector, given: LateInput | None) -> None:
+    """Watch the standard input only while something is to be written to it."""
+    if given is None:
+        return
+    is_watched = given.pipe.fileno() in selector.get_map()
+    if given.is_waiting and not is_watched:
+        selector.register(given.pipe, selectors.EVENT_WRITE, given)
+    elif is_watched and not given.is_waiting:
+        selector.unregister(given.pipe)
+
+
+def _with_checkpoint(done: Done, file: CheckpointFile) -> Done:
+    file.look()
+    before = None if file.complete == file.text else file.complete
+    return msgspec.structs.replace(done, checkpoint=file.text, checkpoint_before=before)
 
 
 class _Stopped(Exception):
@@ -333,6 +456,12 @@ def read_done(found: bytes, seal_key: bytes | None) -> Done:
             raise ValueError("it is sealed with a key that is not at hand")
         found = opened
     return msgspec.json.decode(found, type=Done)
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[int]:
+    """A standard input that stays open while the command runs."""
+    yield subprocess.PIPE
 
 
 @contextlib.contextmanager

@@ -19,16 +19,18 @@ from holdfast.core.projection import NOT_RESCUED, why_not_carried
 from holdfast.core.recorded import UNRECORDED_FACT, RecordedDetails, UnrecordedWork
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import NotifyPolicy, RuntimeName, Task
-from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
+from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus, WakeStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 from holdfast.store import Tx
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.flow_audit import FlowAudit
 from holdfast.upkeep.proofs import last_sign
 
 STALE_QUEUED = timedelta(minutes=10)
 STALE_RUNNING = timedelta(minutes=30)
+LONG_RUN = timedelta(minutes=30)
 PAGE = 500
 # How many live tasks one audit looks at, and how many ended or failed records of each kind.
 MOST_LIVE = 10_000
@@ -125,6 +127,7 @@ class Audit:
             *self._of_dropped_records(),
             *self._of_unrecorded_work(),
             *self._of_late_reports(),
+            *self._of_flows(),
             *self._of_clocks(),
         ]
         # Errors first; each severity in the order of the checks.
@@ -227,6 +230,28 @@ class Audit:
                 evidence=evidence,
                 repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
             )
+        elif run.queue is not Queue.PRODUCER:
+            yield from self._of_long_run(task, run)
+
+    def _of_long_run(self, task: Task, run: RunRecord) -> Iterator[Finding]:
+        began = run.started_at or run.updated_at
+        if self._now - began < LONG_RUN:
+            return
+        saved = self._tx.journal.last_saved_at(task.id)
+        since = began if saved is None else max(began, saved)
+        if self._now - since >= LONG_RUN:
+            yield Finding(
+                code=FindingCode.LONG_RUN_WITHOUT_CHECKPOINT,
+                severity=_WARNING,
+                record_ids=(task.id, run.id),
+                message=f"{task.id} ({task.name}) has run since {_shown(began)} and saved nothing since "
+                f"{_shown(since)}: an interruption would lose that work; divide it into smaller steps",
+                evidence={
+                    "started_at": began.isoformat(),
+                    "saved_at": None if saved is None else saved.isoformat(),
+                },
+                repair=f"holdfast tasks show {task.id}",
+            )
 
     def _why_not_carried(self, run: RunRecord) -> str | None:
         """Why no live process carries a running run; None if one does, or may."""
@@ -279,6 +304,8 @@ class Audit:
         checkpoint = self._tx.checkpoints.open_of_run(run.id)
         if checkpoint is None:
             yield _never_woken(task, run, "it has no open checkpoint to resume")
+        elif checkpoint.wake_id is not None:
+            yield from self._of_wake(task, run, checkpoint.wake_id)
         elif self._is_unknown(task, run.updated_at):
             yield self._unknown(task, run, run.updated_at)
         elif self._now - run.updated_at >= STALE_QUEUED:
@@ -291,6 +318,13 @@ class Audit:
                 evidence={"since": run.updated_at.isoformat(), "name": task.name},
                 repair=_starts(task),
             )
+
+    def _of_wake(self, task: Task, run: RunRecord, wake_id: str) -> Iterator[Finding]:
+        wake = self._tx.wakes.find(wake_id)
+        if wake is None or wake.status is not WakeStatus.PENDING:
+            yield _never_woken(task, run, f"its wake {wake_id} does not fire any more")
+        elif self._now - wake.due_at >= STALE_QUEUED:
+            yield _never_woken(task, run, f"its wake {wake_id} was due at {_shown(wake.due_at)}")
 
     # --- what the living workers can run
 
@@ -441,6 +475,13 @@ class Audit:
                 },
                 repair=f"holdfast tasks show {task.id}",
             )
+
+    # --- flows
+
+    def _of_flows(self) -> Iterator[Finding]:
+        flows = FlowAudit(self._tx, now=self._now)
+        yield from flows.findings()
+        self._is_complete &= flows.is_complete
 
     # --- clocks
 

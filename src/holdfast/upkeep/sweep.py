@@ -1,4 +1,4 @@
-"""The sweep: ends recorded work that is lost, stamps ended tasks, and deletes what is past retention.
+"""The sweep: ends recorded work that is lost, reconciles flows, stamps and deletes what has ended.
 
 A preview and an apply are one plan. The plan is read first; each of its changes is then checked again in the
 write that makes it, so a record that has changed in between is left alone.
@@ -35,6 +35,7 @@ from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import pack
 from holdfast.store.recorded import SignOfLife
 from holdfast.upkeep.audit import Audit, AuditReport, has_ended
+from holdfast.upkeep.flow_sweep import PlannedFlowChange, SweptFlows, apply_to_flows, plan_flows
 from holdfast.upkeep.plugins import PluginSweep, PluginSwept, sweep_plugins
 from holdfast.upkeep.proofs import LOST_AFTER, NoProofs, Proofs, grace_of, last_sign
 
@@ -88,6 +89,7 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[PlannedChange] = []
     # Work that its runtime has proved alive; that is recorded as a sign of life.
     alive: list[RecordedWork] = []
+    flows: list[PlannedFlowChange] = []
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +101,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     settled: int = 0
     stamped: int = 0
     pruned: int = 0
+    flows: SweptFlows = SweptFlows()
     plugins: tuple[PluginSwept, ...] = ()
 
 
@@ -118,6 +121,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     unstamped: list[Task]
     due: DueTasks = DueTasks()
     prune_at: datetime | None = None
+    flows: list[PlannedFlowChange] = []
 
 
 class Sweep(Service):
@@ -214,7 +218,11 @@ class Sweep(Service):
             counts[ChangeKind.PRUNE] = await self._store.write(
                 _pruning(pruned, now=prune_at, limits=self._limits)
             )
+        flows = await apply_to_flows(
+            self._store, self._clock, plan.flows, now=plan.now, prune_at=plan.prune_at
+        )
         return Swept(
+            flows=flows,
             reconciled=counts[ChangeKind.RECONCILE],
             recovered=counts[_RECOVERED],
             settled=counts[ChangeKind.SETTLE],
@@ -265,6 +273,7 @@ def find_candidates(
         unstamped=tx.tasks.unstamped(now=now, limit=MOST_PLANNED),
         due=DueTasks() if prune_at is None else find_due(tx, now=prune_at, limit=MOST_PLANNED, limits=limits),
         prune_at=prune_at,
+        flows=plan_flows(tx, prune_at=prune_at),
     )
 
 
@@ -377,7 +386,14 @@ async def make_plan(
         PlannedChange(kind=ChangeKind.PRUNE, task_id=task.id, reason=limits.why(task))
         for task in found.due.by_limit
     ]
-    return SweepPlan(id=new_id("swp", now), now=now, prune_at=found.prune_at, changes=changes, alive=alive)
+    return SweepPlan(
+        id=new_id("swp", now),
+        now=now,
+        prune_at=found.prune_at,
+        changes=changes,
+        alive=alive,
+        flows=found.flows,
+    )
 
 
 def _planned(one: SilentRun, kind: ChangeKind, why: str, outcome: RunOutcome) -> PlannedChange:

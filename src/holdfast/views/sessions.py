@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,6 +12,9 @@ from holdfast.core.message import Message
 from holdfast.core.session import Session
 from holdfast.views.tasks import OriginView
 from holdfast.views.text import bounded, clip, maybe_line, one_line, safe
+
+if TYPE_CHECKING:
+    from holdfast.engine.conversation.spawning import Spawned
 
 MAX_MESSAGE_CHARS = 64 * 1024
 
@@ -130,6 +134,28 @@ class PostedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             session_key=one_line(message.session_key),
             position=message.position,
             is_duplicate=is_duplicate,
+        )
+
+
+class SpawnedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The task of a spawned session, and that session."""
+
+    task_id: str
+    # `smartwake_<slug>_<timestamp>`: every command that takes a task accepts it.
+    task_key: str
+    session_key: str
+    # queued; or the current status, if it was spawned before.
+    status: str
+    is_duplicate: bool
+
+    @classmethod
+    def of(cls, spawned: Spawned) -> SpawnedView:
+        return cls(
+            task_id=one_line(spawned.task.id),
+            task_key=one_line(spawned.task.dedup_key or ""),
+            session_key=one_line(spawned.session_key),
+            status=spawned.task.status.value,
+            is_duplicate=spawned.is_duplicate,
         )
 
 

@@ -22,6 +22,7 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed_deliveries: int
     owed_deliveries: int
     failed_resumes: int
+    blocked_flows: int
     tasks_failed_in_last_day: int
     last_restart: RestartView | None
 
@@ -59,6 +60,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed_resumes: int = 0
     # Includes tasks that timed out or are lost.
     tasks_failed_in_last_day: int = 0
+    # Flows that go on only after `tasks flow retry`, or when their controller decides.
+    blocked_flows: int = 0
     # A jump of the wall clock, until which schedules and deletions wait; null if there is none.
     clock_problem: str | None = None
     # Why values with secrets cannot be stored or read here; null if they can.

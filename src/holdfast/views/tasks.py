@@ -19,6 +19,7 @@ from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
+from holdfast.views.wakes import TaskDocumentView, TrailView, WakeView
 
 MAX_GOAL_CHARS = 2000
 
@@ -190,6 +191,11 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     loops: list[LoopView] = []
     lists: list[ListView] = []
     values: list[ValueView] = []
+    # The newest wakes, newest first, and the trail: checkpoint, wake, resume, done.
+    wakes: list[WakeView] = []
+    trail: list[TrailView] = []
+    # Where it stands, in the words of the contract for long work; null for recorded work.
+    document: TaskDocumentView | None = None
     # The newest ones, oldest first; `more` names the lists that are longer than shown.
     effects: list[EffectView] = []
     questions: list[QuestionView] = []

@@ -12,6 +12,7 @@ from holdfast.core.finding import Fact, Finding, FindingCode, Severity
 from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.upkeep.audit import AuditReport, TaskCounts
+from holdfast.upkeep.flow_sweep import FlowChangeKind, PlannedFlowChange, SweptFlows
 from holdfast.upkeep.plugins import PluginSwept
 from holdfast.upkeep.sweep import ChangeKind, PlannedChange, SweepPlan, Swept
 from holdfast.views.text import one_line
@@ -26,6 +27,8 @@ class FindingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One thing that is wrong, its evidence, and the command that helps."""
 
     code: FindingCode
+    # What it is about: a `task`, a `flow`, a `delivery`, or the whole `ledger`.
+    noun: str
     severity: Severity
     record_ids: list[str]
     message: str
@@ -36,6 +39,7 @@ class FindingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def of(cls, finding: Finding) -> FindingView:
         return cls(
             code=finding.code,
+            noun=finding.noun,
             severity=finding.severity,
             record_ids=[one_line(record_id) for record_id in finding.record_ids],
             message=one_line(finding.message, MAX_SENTENCE_CHARS),
@@ -119,6 +123,19 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return cls(kind=change.kind, task_id=one_line(change.task_id), reason=reason)
 
 
+class FlowChangeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One change of a flow by a sweep, planned or made, and its reason."""
+
+    kind: FlowChangeKind
+    flow_id: str
+    reason: str
+
+    @classmethod
+    def of(cls, change: PlannedFlowChange) -> FlowChangeView:
+        reason = one_line(change.reason, MAX_SENTENCE_CHARS)
+        return cls(kind=change.kind, flow_id=one_line(change.flow_id), reason=reason)
+
+
 class SweptTasksView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many tasks a sweep changed, or would change."""
 
@@ -149,6 +166,23 @@ class SweptTasksView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+class SweptFlowsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many flows a sweep changed, or would change."""
+
+    # Flows that lacked their tasks, and cancelled ones with tasks that were not asked to stop.
+    reconciled: int = 0
+    cleanup_stamped: int = 0
+    pruned: int = 0
+
+    @classmethod
+    def planned(cls, plan: SweepPlan) -> SweptFlowsView:
+        return cls.made(SweptFlows.of(Counter(change.kind for change in plan.flows)))
+
+    @classmethod
+    def made(cls, swept: SweptFlows) -> SweptFlowsView:
+        return cls(reconciled=swept.reconciled, cleanup_stamped=swept.stamped, pruned=swept.pruned)
+
+
 class PluginSweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the sweep of one plug-in changed, or would change; or why it failed."""
 
@@ -169,6 +203,7 @@ class SweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a sweep changed, or would change."""
 
     tasks: SweptTasksView
+    task_flows: SweptFlowsView
     plugins: list[PluginSweptView] = []
 
 
@@ -204,6 +239,8 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     maintenance: SweptView
     # The first 100 changes; in an apply, a record that changed meanwhile was left alone.
     changes: list[ChangeView]
+    # The same for flows.
+    flow_changes: list[FlowChangeView]
     tasks: TaskCountsView
     audit_before: AuditSummaryView
     # Null in a preview.
@@ -216,9 +253,12 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         return cls(
             mode="preview",
             maintenance=SweptView(
-                tasks=SweptTasksView.planned(plan), plugins=[PluginSweptView.of(one) for one in plugins]
+                tasks=SweptTasksView.planned(plan),
+                task_flows=SweptFlowsView.planned(plan),
+                plugins=[PluginSweptView.of(one) for one in plugins],
             ),
             changes=_changes(plan),
+            flow_changes=[FlowChangeView.of(change) for change in plan.flows[:MAX_CHANGES]],
             tasks=TaskCountsView.of(counts),
             audit_before=AuditSummaryView.of(before),
         )
@@ -230,9 +270,12 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         return cls(
             mode="apply",
             maintenance=SweptView(
-                tasks=SweptTasksView.made(swept), plugins=[PluginSweptView.of(one) for one in swept.plugins]
+                tasks=SweptTasksView.made(swept),
+                task_flows=SweptFlowsView.made(swept.flows),
+                plugins=[PluginSweptView.of(one) for one in swept.plugins],
             ),
             changes=_changes(plan),
+            flow_changes=[FlowChangeView.of(change) for change in plan.flows[:MAX_CHANGES]],
             tasks=TaskCountsView.of(counts),
             audit_before=AuditSummaryView.of(before),
             audit_after=AuditSummaryView.of(after),

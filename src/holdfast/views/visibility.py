@@ -46,6 +46,12 @@ PLACES: Final = (
         methods=("ledger.result",),
     ),
     ExposedPath(
+        where="the documents of a flow: the method `flows.state` for tokens with `operator.write`",
+        seen=_WHOLE,
+        why="they belong to the flow's controller",
+        methods=("flows.state",),
+    ),
+    ExposedPath(
         where="what `holdfast run` prints on stdout",
         seen=_WHOLE,
         why="it is the result of a program that was started there",
@@ -63,10 +69,10 @@ PLACES: Final = (
         commands=("chat",),
     ),
     ExposedPath(
-        where="`chat.history` for tokens with `operator.write`",
+        where="`chat.history`, `sessions.transcript` and `agent` for tokens with `operator.write`",
         seen=_WHOLE,
         why="a token that may write to a session takes part in it",
-        methods=("chat.history",),
+        methods=("chat.history", "sessions.transcript"),
     ),
     ExposedPath(
         where="every other method and command: lists, `show`, `wait`, reviews, questions, deliveries, status",
@@ -74,7 +80,7 @@ PLACES: Final = (
         why="they appear on screens and in scripts that others read",
     ),
     ExposedPath(
-        where="`chat.history` for tokens that may only read",
+        where="`chat.history` and `sessions.transcript` for tokens that may only read",
         seen=_REDACTED,
         why="they only watch",
     ),

@@ -24,6 +24,7 @@ _BRIEF = {
     "child": "a child",
     "children": "its children",
     "resume": "a resume",
+    "wake": "its wake",
     # What a queued task waits for.
     "retry": "the next attempt",
     "alone": "an idle worker",
@@ -168,6 +169,12 @@ def _words(
             return f"waits for its child {subject}{how}", f"holdfast tasks show {subject}"
         case "children":
             return "waits for the end of its children", None
+        case "wake":
+            when = "" if until is None else f" at {until:%Y-%m-%d %H:%M:%S} UTC"
+            return (
+                f"was saved before its time limit, and is woken{when}",
+                f"holdfast wakes list --task {task.id}",
+            )
         case "resume":
             return f"is paused; the next worker that knows {task.name!r} resumes it", None
         case _:

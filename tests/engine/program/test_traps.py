@@ -30,7 +30,7 @@ Everywhere = Callable[..., Any]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A trap is one of the program's own, whatever the database; only who works side by side may tell."""
     if "everywhere" in metafunc.fixturenames:
-        is_parallel = any(word in metafunc.function.__name__ for word in ("parallel", "asyncio"))
+        is_parallel = any(word in metafunc.function.__name__ for word in ("parallel", "asyncio", "woken"))
         backends = ["memory", "postgres"] if is_parallel else ["memory"]
         metafunc.parametrize("ledger", backends, indirect=True)
 
@@ -577,3 +577,25 @@ async def test_the_second_life_may_be_killed_at_every_point_too(trap: hf.TaskDef
     report = await crash_everywhere(trap, pairs=True)
 
     assert len(report.points) > 200
+
+
+async def test_a_task_that_is_saved_and_woken_survives_a_death_at_every_write(
+    everywhere: Everywhere, clock: FakeClock
+) -> None:
+    async def work(number: int) -> int:
+        clock.advance(minutes=4)
+        return number
+
+    @hf.task(run_timeout="10m", smart_wake="always", wake_after="2m")
+    async def long(run: hf.Run) -> int:
+        plan = run.plan([f"part-{number}" for number in range(5)])
+        async for item in plan:
+            await item.step(work, item.number)
+        return len(plan.items)
+
+    report = await everywhere(long())
+
+    names = " ".join(point.where for point in report.points)
+    assert "pause" in names
+    assert "fire" in names
+    assert "follow up" in names

@@ -47,8 +47,12 @@ class Service(ABC):
         return self.every_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
 
     async def _pause(self) -> None:
+        await self._wait(self._next_in_s())
+
+    async def _wait(self, seconds: float) -> None:
+        """For so long, or until `stop`."""
         try:
-            async with asyncio.timeout(self._next_in_s()):
+            async with asyncio.timeout(seconds):
                 await self._stop.wait()
         except TimeoutError:
             return

@@ -29,15 +29,20 @@ from holdfast.engine.ledger.ledger import Ledger, NewTask, opened, owned
 from holdfast.engine.producers.stopping import RecordedCancelOutcome, cancel_recorded, find_recorded
 from holdfast.engine.program.definitions import Call, TaskDefinition, checked_call
 from holdfast.engine.program.effect_reviews import resolving
-from holdfast.engine.program.forks import Compensate, Effects, fork
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.operator_retry import Retried, retrying_task
 from holdfast.store import Store
 from holdfast.store.events import START
 
 if TYPE_CHECKING:
+    from holdfast.core.flow_definition import FlowDefinition
     from holdfast.engine.client.detached import DetachedTask, UnrecordedNotes
+    from holdfast.engine.client.flow_handles import FlowHandle
+    from holdfast.engine.client.flows import Flows
+    from holdfast.engine.client.schedules import Schedules
     from holdfast.engine.producers.contract import Runtime
+    from holdfast.engine.program.flow_builder import FlowBuilder
+    from holdfast.engine.program.forks import Compensate, Effects
 
 T = TypeVar("T")
 
@@ -137,6 +142,13 @@ class Holdfast:
         self._tasks = tasks
         self._ledger = Ledger(store, clock)
         self._owner = owner
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Add, change, fire and remove schedules of this ledger."""
+        from holdfast.engine.client.schedules import Schedules
+
+        return Schedules(self.store, self._clock, self._owner)
 
     @cached_property
     def _unrecorded(self) -> UnrecordedNotes:
@@ -246,6 +258,41 @@ class Holdfast:
         )
         return recorded_while_open(task, beat_every_s=every_s)
 
+    async def start_flow(
+        self,
+        flow: FlowBuilder | FlowDefinition,
+        *,
+        key: str | None = None,
+        goal: str | None = None,
+        owner: str | None = None,
+    ) -> FlowHandle:
+        """Create a flow from its definition, and the tasks of the nodes that need nothing; all of it is
+        durable when this returns. The same key again returns the first flow, even an ended one."""
+        from holdfast.core.flow_definition import FlowDefinition
+        from holdfast.engine.client.flow_handles import FlowHandle
+        from holdfast.engine.ledger.flows import NewFlow
+        from holdfast.engine.program.flow_builder import FlowBuilder
+
+        definition = flow.definition() if isinstance(flow, FlowBuilder) else flow
+        if not isinstance(definition, FlowDefinition):
+            raise BadInput("flow", f"a flow is needed, such as hf.flow(…), not {type(flow).__name__}")
+        new = NewFlow(
+            definition=definition, goal=goal, owner=self._owner if owner is None else owner, key=key
+        )
+        return FlowHandle(self, (await self.flows().create(new)).id)
+
+    def flow_handle(self, flow_id: str) -> FlowHandle:
+        """The handle of a flow that was started before."""
+        from holdfast.engine.client.flow_handles import FlowHandle
+
+        return FlowHandle(self, check_id("flow", flow_id))
+
+    def flows(self, *, owner: str | None = None) -> Flows:
+        """All flows of the ledger, or those of one owner: for controllers, which create and update them."""
+        from holdfast.engine.client.flows import Flows
+
+        return Flows(self.store, self._clock, owner=owner)
+
     def handle(self, task_id: str) -> Handle[Any]:
         """The handle of a task that was started before."""
         return Handle(self, check_id("task", task_id), None)
@@ -311,6 +358,8 @@ class Holdfast:
         EffectsInTheWay), "keep" (the fork takes their results and does not repeat them), "compensate" (undo
         them now, with the function `compensate`), or "acknowledge" (the fork may repeat them).
         """
+        from holdfast.engine.program.forks import fork  # few programs fork
+
         made = await fork(
             self.store,
             self._clock,

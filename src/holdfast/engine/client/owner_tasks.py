@@ -15,6 +15,7 @@ from holdfast.core.payload import check_name, check_number
 from holdfast.core.snapshot import OwnerSnapshot
 from holdfast.core.task import Failure, Progress, Task
 from holdfast.core.transitions import TaskStatus
+from holdfast.engine.client.owner_flows import OwnerFlows
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, FinishOutcome, cancelling, owned
 from holdfast.engine.ledger.recent import recent_tasks
@@ -38,13 +39,14 @@ class OwnerTasks:
     A task of another owner is not found, as if it did not exist.
     """
 
-    __slots__ = ("_clock", "_owner", "_producers", "_store")
+    __slots__ = ("_clock", "_flows", "_owner", "_producers", "_store")
 
     def __init__(self, store: Store, clock: Clock, owner: str, *, runtimes: Sequence[Runtime] = ()) -> None:
         self._owner: Final = check_name("owner", owner)
         self._store: Final = store
         self._clock: Final = clock
         self._producers: Final = Producers(store, clock, runtimes=runtimes)
+        self._flows: Final = OwnerFlows(store, clock, owner)
 
     def __init_subclass__(cls) -> None:
         raise TypeError("OwnerTasks cannot be changed by a subclass; call it instead")
@@ -62,6 +64,11 @@ class OwnerTasks:
     @property
     def owner(self) -> str:
         return self._owner
+
+    @property
+    def flows(self) -> OwnerFlows:
+        """The flows of the same owner."""
+        return self._flows
 
     # --- looking
 

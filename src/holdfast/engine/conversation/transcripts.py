@@ -17,6 +17,7 @@ from holdfast.core.ids import MessageId, SessionId, TaskId, new_audit_id, new_me
 from holdfast.core.message import (
     CONSOLE_CHANNEL,
     HASHED_ID,
+    SPAWN_CHANNEL,
     SYSTEM_MARK,
     Message,
     Role,
@@ -413,8 +414,10 @@ def reply(
 
 def _check_answers(tx: Tx, asked: Message, session_key: str, task_id: str) -> None:
     task = tx.tasks.look(task_id)
-    # Only the inbox creates tasks of a session, and it makes the session their owner.
-    if not task.session_key == task.owner == session_key == asked.session_key:
+    # Only the inbox creates tasks of a session, and it makes the session their owner. A spawned session is
+    # made together with its task, which belongs to the session that spawned it.
+    is_owner = task.owner == session_key or (asked.channel == SPAWN_CHANNEL and asked.task_id == task.id)
+    if not (is_owner and task.session_key == session_key == asked.session_key):
         raise Refused(
             f"task {task.id} of {task.owner!r} does not answer {session_key}: only the inbox makes the tasks "
             "that do; post a message instead, with `holdfast sessions send` or the method chat.send"

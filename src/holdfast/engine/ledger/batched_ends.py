@@ -16,7 +16,8 @@ from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, tell_family
+from holdfast.engine.ledger.flow_progress import TaskChangeKind
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_wakes, tell_family, tell_flow
 from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 
@@ -30,6 +31,8 @@ class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
     claim: Claim
     task: Task
     result: bytes
+    # Whether its task may have been saved and woken before.
+    may_have_wakes: bool = False
     # The write that ends this run alone, at a given time: used if the batch fails.
     alone: Callable[[datetime], Write[bool]]
 
@@ -126,12 +129,16 @@ def ending(
             raise NotAll
         if not tx.tasks.succeed(results, now=now, cleanup_after=now + retention):
             raise NotAll
+        woken = [(one.task, TaskStatus.SUCCEEDED, None) for one in ends if one.may_have_wakes]
+        if woken:
+            end_wakes(tx, woken, now=now)
         run_status, task_status = RunStatus.SUCCEEDED.value, TaskStatus.SUCCEEDED.value
         for one in ends:
             task = one.task
             tx.emit(EventKind.RUN_ENDED, one.claim.run_id, at=now, task_id=task.id, status=run_status)
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
+            tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.SUCCEEDED)
             if may_be_told(task):
                 tell_requester(
                     tx, task, TaskStatus.SUCCEEDED, run_id=one.claim.run_id, now=now, result=one.result

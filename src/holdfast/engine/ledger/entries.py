@@ -8,7 +8,7 @@ from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.errors import KeyConflict
 from holdfast.core.events import EventKind
 from holdfast.core.ids import TaskId
-from holdfast.core.message import CRON_CHANNEL, HASHED_ID, Message, Role, delivery_id
+from holdfast.core.message import CRON_CHANNEL, HASHED_ID, SPAWN_CHANNEL, Message, Role, delivery_id
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
@@ -17,7 +17,7 @@ from holdfast.store import Tx
 # The channel of messages that the gateway itself writes.
 SYSTEM_CHANNEL = "system"
 # Channels without a person at the other end.
-OWN_CHANNELS = frozenset({CRON_CHANNEL, SYSTEM_CHANNEL})
+OWN_CHANNELS = frozenset({CRON_CHANNEL, SYSTEM_CHANNEL, SPAWN_CHANNEL})
 # The origin of a message with which the gateway wakes an agent: tasks that the agent starts inherit it, and
 # their updates do not wake it again.
 WAKING = Origin(channel=SYSTEM_CHANNEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,59 +11,40 @@ from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
 from holdfast.core.errors import BadInput, ClaimLost, NotFound, NotYours, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.ids import TaskId, check_id, new_run_id, new_task_id
+from holdfast.core.flow import Flow
+from holdfast.core.ids import check_id
 from holdfast.core.payload import (
-    MAX_GOAL_BYTES,
-    check_code_name,
     check_name,
     check_number,
     check_text,
     decode_payload,
     encode_payload,
 )
+from holdfast.core.plan import Cursor
+from holdfast.core.recorded import TerminalOutcome
 from holdfast.core.redaction import redact, redact_name
+from holdfast.core.retention import DEFAULT_RETENTION as DEFAULT_RETENTION
 from holdfast.core.run import TASK_STATUS_OF, Queue, RunOutcome, RunRecord
 from holdfast.core.task import (
-    DEFAULT_PRIORITY,
-    LOWEST_PRIORITY,
     Failure,
-    NotifyPolicy,
-    Origin,
     Progress,
-    RuntimeName,
     Task,
 )
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.ledger.inputs import check_choice, check_claim, check_moment
+from holdfast.engine.ledger.flow_progress import TaskChange, TaskChangeKind, check_joins, insert_flow, settle
+from holdfast.engine.ledger.inputs import check_choice, check_claim
+from holdfast.engine.ledger.new_tasks import NewTask as NewTask
+from holdfast.engine.ledger.new_tasks import insert_prepared, tell_of_new
+from holdfast.engine.ledger.new_tasks import prepare as prepare
 from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 from holdfast.store.tasks import LAST, KeyedRequest
 
-DEFAULT_RETENTION = timedelta(days=30)
 MAX_PAGE = 1000
+# How many tasks of a cancelled flow one write asks to stop; the rest is left to the next writes.
+MOST_STOPPED = 100
 _WAYS_TO_FAIL = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELLED, RunStatus.LOST})
-
-
-class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """The task to create. The same `key` again, for the same owner, finds the first task."""
-
-    name: str
-    goal: str
-    owner: str = "system"
-    arguments: object = {}
-    runtime: RuntimeName = RuntimeName.PYTHON
-    origin: Origin | None = None
-    session_key: str | None = None
-    parent_task_id: str | None = None
-    flow_id: str | None = None
-    key: str | None = None
-    notify: NotifyPolicy = NotifyPolicy.DONE_ONLY
-    priority: int = DEFAULT_PRIORITY
-    due_at: datetime | None = None
-    # Whether the caller has set the goal. Then a task with the same key and another goal is a conflict. A
-    # generated goal may differ from release to release, so it is not compared.
-    has_own_goal: bool = True
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +189,9 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
         raise BadInput("tasks", "a list of new tasks is needed")
     prepared = [prepare(one, now) for one in new]
 
-    are_many = len(prepared) > 1 and all(task.dedup_key is None for task, _ in prepared)
+    are_many = len(prepared) > 1 and all(
+        task.dedup_key is None and task.flow_id is None for task, _ in prepared
+    )
 
     def create(tx: Tx) -> list[Task]:
         # If the first task exists, this write runs again after its own commit, and all of them exist.
@@ -226,7 +210,7 @@ def _create_all(tx: Tx, prepared: list[tuple[Task, RunRecord]], now: datetime) -
     tx.tasks.create_many(tasks)
     tx.runs.create_many([run for _, run in prepared])
     for task in tasks:
-        _tell_of_new(tx, task, now)
+        tell_of_new(tx, task, now)
     return tasks
 
 
@@ -235,78 +219,23 @@ def _asked(new: NewTask) -> KeyedRequest:
 
 
 def create_prepared(
-    tx: Tx, task: Task, run: RunRecord, now: datetime, asked: KeyedRequest | None = None
+    tx: Tx,
+    task: Task,
+    run: RunRecord,
+    now: datetime,
+    asked: KeyedRequest | None = None,
+    *,
+    flow: Flow | None = None,
 ) -> tuple[Task, bool]:
-    """The task that has this id or key now, and whether it was created here."""
-    kept, is_new = tx.tasks.create(task, asked)
-    if is_new:
-        tx.runs.create(run)
-        _tell_of_new(tx, task, now)
+    """The task that has this id or key now, and whether it was created here; with its own new flow, if it has
+    one. Raises what `check_joins` raises if the flow that it names may not have it."""
+    kept, is_new = insert_prepared(tx, task, run, now, asked)
+    if is_new and flow is not None:
+        insert_flow(tx, flow, now=now)
+    if is_new and task.flow_id is not None:
+        check_joins(tx, task)
+        tell_flow(tx, task, TaskChangeKind.JOINED, now=now)
     return kept, is_new
-
-
-def _tell_of_new(tx: Tx, task: Task, now: datetime) -> None:
-    tx.emit(EventKind.TASK_CREATED, task.id, at=now, task_id=task.id, name=task.name, owner=task.owner)
-    tx.hint("runs")
-
-
-def prepare(new: NewTask, now: datetime) -> tuple[Task, RunRecord]:
-    """A new task and its first run. The write that stores the task packs its arguments. Raises BadInput."""
-    task_id = new_task_id(now)
-    due_at = now if new.due_at is None else check_moment("due_at", new.due_at)
-    name = _checked_task_name(new.name)
-    priority = check_number("priority", new.priority, low=0, high=LOWEST_PRIORITY)
-    task = Task(
-        id=task_id,
-        owner=check_name("owner", new.owner),
-        runtime=check_choice("runtime", new.runtime, RuntimeName),
-        name=name,
-        goal=check_text("goal", new.goal, max_bytes=MAX_GOAL_BYTES),
-        arguments=encode_payload("arguments", new.arguments),
-        origin=_checked_origin(new.origin),
-        session_key=None if new.session_key is None else check_name("session_key", new.session_key),
-        parent_task_id=None
-        if new.parent_task_id is None
-        else TaskId(check_id("parent_task_id", new.parent_task_id)),
-        flow_id=None if new.flow_id is None else check_id("flow_id", new.flow_id),
-        dedup_key=None if new.key is None else check_name("key", new.key),
-        notify=check_choice("notify", new.notify, NotifyPolicy),
-        created_at=now,
-        updated_at=now,
-        priority=priority,
-    )
-    if not task.runtime.is_executed_here:
-        queue = Queue.PRODUCER
-    else:
-        queue = Queue.READY if due_at <= now else Queue.LATER
-    run = RunRecord(
-        id=new_run_id(now),
-        task_id=task_id,
-        task_name=name,
-        number=1,
-        created_at=now,
-        updated_at=now,
-        priority=priority,
-        due_at=due_at,
-        queue=queue,
-    )
-    return task, run
-
-
-def _checked_task_name(name: object) -> str:
-    """The name as the worker declares it, unredacted, so that it matches. A name with a secret is refused."""
-    checked = check_code_name("name", name)
-    if redact_name(checked) != checked:
-        raise BadInput("name", "it holds a secret of this process; name the task otherwise")
-    return checked
-
-
-def _checked_origin(origin: object) -> Origin | None:
-    if origin is None:
-        return None
-    if not isinstance(origin, Origin):
-        raise BadInput("origin", f"an origin is needed, not {type(origin).__name__}")
-    return origin.checked()
 
 
 def cancelling(
@@ -357,8 +286,10 @@ def _end_without_run(tx: Tx, task: Task, failure: Failure, *, now: datetime, ret
     if not tx.tasks.end(task, TaskStatus.CANCELLED, outcome, now=now, cleanup_after=now + retention):
         return
     tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=TaskStatus.CANCELLED.value)
+    end_wakes(tx, [(task, TaskStatus.CANCELLED, failure)], now=now)
     _cancel_children(tx, task, now=now, retention=retention)
     tell_family(tx, task, now=now)
+    tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.CANCELLED)
 
 
 def end_recorded_run(
@@ -407,13 +338,100 @@ def end_task(
         if not tx.tasks.end(task, to, outcome, now=now, cleanup_after=cleanup_after):
             return
     tx.emit(EventKind.TASK_ENDED, run.task_id, at=now, task_id=run.task_id, status=to.value)
+    if may_have_wakes(run):
+        end_wakes(tx, [(task, to, outcome.failure)], now=now)
     if to is not TaskStatus.SUCCEEDED:
         # Its children are of no use without it. (A task that succeeds has waited for them.)
         _cancel_children(tx, task, now=now, retention=retention)
         doubt_effects(tx, task.id, now=now)
     tell_family(tx, task, now=now)
+    if task.flow_id is not None:
+        is_blocked = _is_blocked(tx, task, to)
+        tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=to, is_blocked=is_blocked)
     if may_be_told(task):
         tell_requester(tx, task, to, run_id=run.id, now=now, result=outcome.result, failure=outcome.failure)
+
+
+def tell_flow(
+    tx: Tx,
+    task: Task,
+    kind: TaskChangeKind,
+    *,
+    now: datetime,
+    status: TaskStatus | None = None,
+    is_blocked: bool = False,
+) -> None:
+    """Move the flow of a task, if it has one, before this transaction commits. `status` is the end of the
+    task, or the end from which it was reopened."""
+    if task.flow_id is None:
+        return
+    change = TaskChange(
+        kind=kind,
+        task_id=task.id,
+        at=now,
+        status=status,
+        is_blocked=is_blocked,
+        is_executed_here=task.runtime.is_executed_here,
+    )
+    tx.before_commit(task.flow_id, settle_flow, change)
+
+
+def settle_flow(tx: Tx, flow_id: str, changes: list[TaskChange]) -> None:
+    """Move a flow as its tasks changed; if it is being cancelled, ask more of its tasks to stop."""
+    flow = settle(tx, flow_id, changes)
+    if flow is not None and flow.cancel_requested_at is not None and not flow.has_ended:
+        stop_tasks(tx, flow, tx.tasks.lock_to_stop(flow.id, limit=MOST_STOPPED), now=changes[-1].at)
+
+
+def stop_tasks(tx: Tx, flow: Flow, task_ids: list[str], *, now: datetime) -> None:
+    """Ask tasks of a cancelled flow to stop. Those that no worker runs end at once; then the flow is settled
+    again before the commit."""
+    for task_id in task_ids:
+        cancelling(task_id, reason=stopped_with(flow), owner=None, now=now)(tx)
+
+
+def stopped_with(flow: Flow) -> str:
+    """The cancel reason of a task whose flow was cancelled."""
+    return f"{flow.id}, of which it is a part, was cancelled: {flow.cancel_reason or 'no reason was given'}"
+
+
+def _is_blocked(tx: Tx, task: Task, status: TaskStatus) -> bool:
+    """Whether the producer of a task says that something blocks what follows."""
+    if task.runtime.is_executed_here or status is not TaskStatus.SUCCEEDED:
+        return False
+    details = tx.recorded.get(task.id)
+    return details is not None and details.terminal_outcome is TerminalOutcome.BLOCKED
+
+
+def may_have_wakes(run: RunRecord) -> bool:
+    """Whether its task may have been saved and woken: a first run that ends was not."""
+    return run.number > 1 or run.status in (RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING)
+
+
+def end_wakes(tx: Tx, ended: Sequence[tuple[Task, TaskStatus, Failure | None]], *, now: datetime) -> None:
+    """Part of the write that ends tasks: no wake of them fires any more, and the last cycle is reported."""
+    by_id = {task.id: (task, to, failure) for task, to, failure in ended}
+    for wake_id, task_id in tx.wakes.cancel_of(list(by_id), now=now):
+        tx.emit(EventKind.WAKE_CANCELLED, wake_id, at=now, task_id=task_id, why="its task has ended")
+    for task_id, (task, to, failure) in by_id.items():
+        last = tx.wakes.page(task_id=task_id, limit=1)
+        if last:
+            from holdfast.core.wake_contract import report_of
+
+            planned = tx.journal.plans([task_id]).get(task_id)
+            plan = None if planned is None else planned[1]
+            report = report_of(
+                task,
+                status=to,
+                plan=plan,
+                cursor=Cursor() if plan is None else plan.cursor,
+                is_resumed=True,
+                next_wake_at=None,
+                failure=failure,
+                notes="the task has ended",
+            )
+            facts = msgspec.to_builtins(report)
+            tx.emit(EventKind.WAKE_REPORTED, last[0].id, at=now, task_id=task_id, report=facts)
 
 
 def tell_family(tx: Tx, task: Task, *, now: datetime) -> None:

@@ -34,6 +34,7 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     """What one pass removed."""
 
     tasks: int = 0
+    flows: int = 0
     events: int = 0
     messages: int = 0
     sessions: int = 0
@@ -50,7 +51,7 @@ class RetentionPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruner(Service):
-    """Deletes ended tasks whose retention is over, old events, expired keys, and old conversations."""
+    """Deletes ended tasks and flows whose retention is over, expired keys, old events and conversations."""
 
     def __init__(
         self,
@@ -80,7 +81,9 @@ class Pruner(Service):
             pruning(now=now, events_kept=self._events_kept, limits=self._limits)
         )
         also, self._walk = await self._store.write(pruning_conversations(now=now, walk=self._walk))
-        return msgspec.structs.replace(also, tasks=forgotten.tasks, events=forgotten.events)
+        return msgspec.structs.replace(
+            also, tasks=forgotten.tasks, flows=forgotten.flows, events=forgotten.events
+        )
 
 
 def pruning(
@@ -94,11 +97,13 @@ def pruning(
 
     def prune(tx: Tx) -> Forgotten:
         pruned = pruning_tasks(now=now, limit=limit, limits=limits)(tx)
+        flows = pruning_flows(now=now, limit=limit)(tx)
         tx.tasks.forget_keys(now=now)
+        tx.flows.forget_keys(now=now)
         tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
         tx.audit.prune(older_than=now - AUDIT_KEPT, limit=limit)
         events = tx.events.prune(older_than=now - events_kept, limit=limit * 20)
-        return Forgotten(tasks=len(pruned), events=events)
+        return Forgotten(tasks=len(pruned), flows=len(flows), events=events)
 
     return prune
 
@@ -172,6 +177,24 @@ def pruning_tasks(
             for task_id in ids:
                 tx.emit(EventKind.TASK_PRUNED, task_id, at=now, task_id=task_id)
         return ids
+
+    return prune
+
+
+def pruning_flows(
+    *, now: datetime, limit: int = BATCH, only: Collection[str] | None = None
+) -> Write[list[str]]:
+    """The write that deletes ended flows whose retention is over, with their nodes, and returns their ids;
+    with `only`, no others. Their tasks have a retention of their own."""
+
+    def prune(tx: Tx) -> list[str]:
+        found = [one for one in tx.flows.to_prune(now=now, limit=limit) if only is None or one in only]
+        if not found:
+            return []
+        gone = tx.flows.delete(found, keys_expire_at=now + timedelta(days=TOMBSTONE_DAYS))
+        for flow_id in gone:
+            tx.emit(EventKind.FLOW_PRUNED, flow_id, at=now)
+        return gone
 
     return prune
 

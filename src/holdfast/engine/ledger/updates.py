@@ -48,6 +48,11 @@ def may_be_told(task: Task) -> bool:
     return task.origin is not None or is_session_key(task.owner)
 
 
+def is_spawned(task: Task) -> bool:
+    """Whether a session gave it to another one: it answers there, and its owner is told of its end."""
+    return task.name.startswith(AGENT_PREFIX) and task.session_key not in (None, task.owner)
+
+
 def setting_policy(task_id: str, policy: NotifyPolicy, *, now: datetime) -> Write[Task]:
     """The write that sets which updates the requester gets.
 
@@ -77,7 +82,8 @@ def tell_requester(
 ) -> None:
     """Owe the update, once for each end or other status, and add it to the transcript of the task's session.
 
-    A task that answers a message is not told of: its answer is. Nor is a child that its parent waits for.
+    A task that answers a message is not told of: its answer is. Nor is a child that its parent waits for. The
+    end of a task that one session gave to another is told to the session that gave it.
     Without a person to send it to, the update waits in the queue of the session and wakes its agent.
     """
     if not may_be_told(task):
@@ -86,12 +92,14 @@ def tell_requester(
     task = msgspec.structs.replace(task, notify=tx.tasks.notify_of(task.id) or task.notify)
     if task.notify is NotifyPolicy.SILENT or not is_told(task.notify, status):
         return
-    if task.parent_task_id is not None or task.name.startswith(AGENT_PREFIX):
+    if task.parent_task_id is not None or (task.name.startswith(AGENT_PREFIX) and not is_spawned(task)):
         return
     text = clean_message(_sentence(tx, task, status, result, failure, now), Role.SYSTEM)
     update = _Update(task=task, key=update_key(task.id, run_id, status), text=text, now=now)
-    # Without an origin only the owner is told: another session may be named by any producer.
-    session_key = task.owner if task.origin is None else task.session_key or task.owner
+    # Without an origin only the owner is told: another session may be named by any producer. The session that
+    # answers a spawned task is not the one that waits for it.
+    is_owners = task.origin is None or is_spawned(task)
+    session_key = task.owner if is_owners else task.session_key or task.owner
     session = tx.sessions.hold(session_key)
     if session is None:
         _tell_without_session(tx, update, session_key)

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput, NotFound, NotYours, OwnerMissing, ParentMissing, RunIdTaken
 from holdfast.core.events import EventKind
-from holdfast.core.ids import BootId, RunId, check_id
+from holdfast.core.ids import BootId, RunId, check_id, new_flow_id
 from holdfast.core.payload import check_name, check_number, check_text
 from holdfast.core.recorded import (
     DEFAULT_BEAT_TIMEOUT_S,
@@ -30,6 +30,8 @@ from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.ledger.flow_progress import TaskChangeKind
+from holdfast.engine.ledger.flows import mirror_of
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import (
     DEFAULT_RETENTION,
@@ -43,6 +45,7 @@ from holdfast.engine.ledger.ledger import (
     end_task,
     owned,
     prepare,
+    tell_flow,
 )
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed
@@ -51,6 +54,8 @@ from holdfast.store.tasks import KeyedRequest
 
 # Requesters want to hear how subagents and ACP sessions end; the others have their own output.
 _QUIET = frozenset({RuntimeName.CRON, RuntimeName.CLI, RuntimeName.MEDIA})
+# Runtimes whose work in a session gets a flow of its own, unless it has one.
+_WITH_FLOW = frozenset({RuntimeName.ACP, RuntimeName.SUBAGENT})
 _MAX_TOOL_USES = 2**53
 # A write that runs again after its own commit does so at once: its event is among the last of the feed.
 _RECENT = 200
@@ -104,6 +109,10 @@ def recording(
     RunIdTaken, NotFound for a flow or a parent task that does not exist, and NotYours for one of another
     owner."""
     task, run, details = _prepare(new, now)
+    flow = None
+    if _gets_flow(task, details):
+        flow = mirror_of(task, new_flow_id(now), now=now)
+        task = msgspec.structs.replace(task, flow_id=flow.id)
     asked = KeyedRequest(goal=new.goal, key=new.key)
 
     def record(tx: Tx) -> RecordedWork:
@@ -111,7 +120,7 @@ def recording(
         if first is not None:
             return _same_as_before(tx, first, task)
         _check_family(tx, task)
-        kept, is_new = create_prepared(tx, task, run, now, asked)
+        kept, is_new = create_prepared(tx, task, run, now, asked, flow=flow)
         if is_new:
             tx.recorded.create(details)
             if is_running:
@@ -174,6 +183,16 @@ def _prepare(new: NewRecord, now: datetime) -> tuple[Task, RunRecord, RecordedDe
     return task, run, details
 
 
+def _gets_flow(task: Task, details: RecordedDetails) -> bool:
+    """Whether the work gets a one-task flow: that of a session whose end its requester hears."""
+    return (
+        task.flow_id is None
+        and task.runtime in _WITH_FLOW
+        and details.scope is ScopeKind.SESSION
+        and task.notify is not NotifyPolicy.SILENT
+    )
+
+
 def _maybe_name(field: str, value: str | None) -> str | None:
     return None if value is None else check_name(field, value)
 
@@ -190,9 +209,7 @@ def _same_as_before(tx: Tx, run: RunRecord, asked: Task) -> RecordedWork:
 
 
 def _check_family(tx: Tx, task: Task) -> None:
-    """The flow and the parent task exist, and have the same owner. Raises NotFound, NotYours."""
-    if task.flow_id is not None and tx.flows.get(task.flow_id).owner != task.owner:
-        raise NotYours("flow", task.flow_id, task.owner)
+    """The parent task exists, and has the same owner. Raises NotFound, NotYours."""
     if task.parent_task_id is not None:
         owned(tx.tasks.look(task.parent_task_id), task.owner)
 
@@ -233,6 +250,7 @@ def begin(tx: Tx, work: RecordedWork, *, now: datetime, holder: BootId | None = 
     if run is None:  # it runs, or has ended
         return work
     tx.tasks.move(tx.tasks.lock(run.task_id), TaskStatus.RUNNING, now=now)
+    tell_flow(tx, work.task, TaskChangeKind.BEGAN, now=now)
     tx.emit(EventKind.RUN_CLAIMED, run.id, at=now, task_id=run.task_id, fence=run.fence)
     note_life(tx, work, SignOfLife(), now=now)
     return msgspec.structs.replace(work, run=run, task=tx.tasks.look(run.task_id))

@@ -6,17 +6,21 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from holdfast.core.durations import Duration, parse_duration
+from holdfast.core.durations import Duration, parse_duration, parse_span
 from holdfast.core.errors import BadInput, Drift, NotInRun
+from holdfast.core.flow_definition import holds_result
 from holdfast.core.ladder import Budget, Rung, check_budget, check_ladder
 from holdfast.core.payload import check_code_name, check_number, decode_payload
+from holdfast.core.smart_wake import SmartWake, check_smart_wake
 from holdfast.engine.journal.codec import Codec, codec_of, encode_value
 
 if TYPE_CHECKING:
+    from holdfast.core.done_checks import DoneCheck
     from holdfast.engine.program.author_api import Run
 
 P = ParamSpec("P")
@@ -60,6 +64,14 @@ class Call(Generic[T]):
         return f"<call of {self.goal}>"
 
 
+def _checked(done: Sequence[DoneCheck | Callable[..., Any]]) -> tuple[DoneCheck, ...]:
+    if isinstance(done, (tuple, list)) and not done:
+        return ()
+    from holdfast.core.done_checks import check_done  # few tasks declare any
+
+    return check_done(done)
+
+
 class TaskDefinition(Generic[P, T]):
     """A durable function. Calling it gives a call; only a worker runs it."""
 
@@ -76,12 +88,23 @@ class TaskDefinition(Generic[P, T]):
         version: int,
         migrate: Migrate | None,
         default_attempts: int = DEFAULT_ATTEMPTS,
+        run_timeout: Duration | None = None,
+        smart_wake: SmartWake | str | None = None,
+        wake_after: Duration | None = None,
+        done: Sequence[DoneCheck | Callable[..., Any]] = (),
     ) -> None:
         if not inspect.iscoroutinefunction(fn):
             raise BadInput("task", f"{fn!r} is no coroutine function; write `async def`")
         self.fn = fn
         self.name = check_code_name("task name", fn.__name__ if name is None else name)
         self.timeout = None if timeout is None else parse_duration("timeout", timeout)
+        # The limit of one run; None: as the settings say.
+        self.run_timeout = _check_run_timeout(run_timeout, self.timeout)
+        self.smart_wake = None if smart_wake is None else check_smart_wake(smart_wake)
+        # How long after it was saved a run is woken; None: by load.
+        self.wake_after = None if wake_after is None else parse_duration("wake_after", wake_after)
+        # What must hold when the program comes to its end.
+        self.done = _checked(done)
         # None if its author named none: then the settings limit the deaths without progress.
         self.named_attempts = None if attempts is None else _check_attempts(attempts)
         self.attempts = _check_attempts(default_attempts) if attempts is None else attempts
@@ -105,12 +128,24 @@ class TaskDefinition(Generic[P, T]):
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise BadInput(f"call of {self.name}", f"{error}; its parameters are {signature}") from error
-        arguments: dict[str, object] = {
-            # Read them back now, so that a mistake shows here and not in another process.
-            name: decode_payload(encode_value(f"argument {name} of {self.name}", value))
-            for name, value in bound.arguments.items()
-        }
-        self._read(arguments)
+        try:
+            arguments: dict[str, object] = {
+                # Read them back now, so that a mistake shows here and not in another process.
+                name: decode_payload(encode_value(f"argument {name} of {self.name}", value))
+                for name, value in bound.arguments.items()
+            }
+        except BadInput:
+            if not holds_result(dict(bound.arguments)):
+                raise
+            # A node of a flow: results of other nodes are filled in when the task is created.
+            arguments = {
+                name: value
+                if holds_result(value)
+                else decode_payload(encode_value(f"argument {name} of {self.name}", value))
+                for name, value in bound.arguments.items()
+            }
+        else:
+            self._read(arguments)
         if self.version > 1:
             arguments[_VERSION] = self.version
         return Call(self, arguments)
@@ -134,6 +169,19 @@ class TaskDefinition(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+
+def _check_run_timeout(run_timeout: Duration | None, timeout: timedelta | None) -> timedelta | None:
+    if run_timeout is None:
+        return None
+    limit = parse_span("run_timeout", run_timeout)
+    if timeout is not None and limit > timeout:
+        raise BadInput(
+            "run_timeout",
+            f"one run may take {limit}, and the whole task only {timeout} (timeout): set a shorter one, "
+            'such as @hf.task(timeout="6h", run_timeout="10m")',
+        )
+    return limit
 
 
 def _check_attempts(attempts: int) -> int:
@@ -200,6 +248,10 @@ def task(
     budget: Budget | None = None,
     version: int = 1,
     migrate: Migrate | None = None,
+    run_timeout: Duration | None = None,
+    smart_wake: SmartWake | str | None = None,
+    wake_after: Duration | None = None,
+    done: Sequence[DoneCheck | Callable[..., Any]] = (),
 ) -> Callable[[Callable[Concatenate[Run, P], Awaitable[T]]], TaskDefinition[P, T]]: ...
 
 
@@ -215,11 +267,20 @@ def task(
     budget: Budget | None = None,
     version: int = 1,
     migrate: Migrate | None = None,
+    run_timeout: Duration | None = None,
+    smart_wake: SmartWake | str | None = None,
+    wake_after: Duration | None = None,
+    done: Sequence[DoneCheck | Callable[..., Any]] = (),
 ) -> Any:
     """Make a coroutine function durable. It is called with a run first, then with its own arguments.
 
     `attempts` (5, if you name none) bounds two counts, each for itself: exceptions that leave the task, and
     deaths of its process one after another without progress. A planned restart counts as neither.
+
+    `timeout` limits the whole task, `run_timeout` each run: the time for which a worker executes it without a
+    break. What happens then says `smart_wake` (auto, always, never): the run is saved, a wake is scheduled,
+    and a follow-up run goes on; or the task times out. `wake_after` sets how long after the save it is woken.
+    `done` lists checks that must hold before the task has succeeded.
     """
 
     def define(fn: Callable[Concatenate[Run, P], Awaitable[T]]) -> TaskDefinition[P, T]:
@@ -233,6 +294,10 @@ def task(
             budget=budget,
             version=version,
             migrate=migrate,
+            run_timeout=run_timeout,
+            smart_wake=smart_wake,
+            wake_after=wake_after,
+            done=done,
         )
 
     return define if fn is None else define(fn)

@@ -20,6 +20,7 @@ from holdfast.core.errors import CannotSeal, ClaimLost, PageDamaged, RunOver, St
 from holdfast.core.events import EventKind
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.run import RunRecord
+from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
 from holdfast.engine.aio.threads import EffectsInThreads
@@ -28,6 +29,7 @@ from holdfast.engine.claims.claims import exonerate
 from holdfast.engine.clocks.steady import ElapsedTime
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd
+from holdfast.engine.program.run_limit import RunLimit
 from holdfast.engine.program.run_phase import HELD, PROGRAM_OVER, RunPhase, StopReason, move
 from holdfast.engine.program.secrets import Secrets
 from holdfast.engine.program.stopping import Stopping
@@ -43,6 +45,8 @@ MOST_DELAYED = 256
 # How often a kept write is tried again while the ledger is away, and for how long at most.
 KEEP_EVERY_S = 0.5
 KEPT_FOR_S = 24 * 3600.0
+# Reasons to stop for which the work goes on elsewhere.
+_MAY_FINISH = frozenset({StopReason.DRAINING, StopReason.RUN_TIMEOUT})
 # The message of the cancel if the program no longer waits for an effect.
 CUT_SHORT = "holdfast: cut short"
 
@@ -69,6 +73,8 @@ class RunHost(msgspec.Struct, frozen=True, kw_only=True):
     # Up to this size, results of steps stay when their turn has committed.
     keep_bytes: int = KEEP_RESULTS_BYTES
     secrets: Secrets = msgspec.field(default_factory=Secrets)
+    # How runs are saved before their time limit, and woken.
+    wakes: WakeOptions = WakeOptions()
     # Ends many runs in one write.
     ends: BatchedEnds | None = None
     # For each effect that is being called here, by its key: the run that calls it.
@@ -148,6 +154,8 @@ class LiveRun:
         self._delayed: tuple[Write[object], ...] = ()
         # The deadline of the whole task; waits end then, too.
         self.deadline: datetime | None = None
+        # The time limit of this run here; None if it has none.
+        self.limit: RunLimit | None = None
         # How many functions of steps, and writes, are in flight.
         self.in_flight = 0
         # One of them was in a thread, and its result may not be saved yet.
@@ -169,6 +177,8 @@ class LiveRun:
     @property
     def is_stopping(self) -> bool:
         """Whether the program must make no more calls."""
+        if self.limit is not None:
+            self._heed_limit(self.limit)
         return self.phase is not RunPhase.RUNNING
 
     @property
@@ -182,9 +192,14 @@ class LiveRun:
 
     @property
     def may_finish(self) -> bool:
-        """Whether the program may still come to its own end although a drain has begun: none of its calls was
-        refused, so its answer and its result are what they would have been without the drain."""
-        return self.phase is RunPhase.STOPPING and self.why is StopReason.DRAINING
+        """Whether the program may still come to its own end although it must stop: none of its calls was
+        refused, so its answer and its result are what they would have been otherwise."""
+        return self.phase is RunPhase.STOPPING and self.why in _MAY_FINISH
+
+    def _heed_limit(self, limit: RunLimit) -> None:
+        """Stop a run that has used its time, also between two looks of its worker."""
+        if self.phase is RunPhase.RUNNING and limit.must_stop(self.place.steady()):
+            self.stop(StopReason.RUN_TIMEOUT)
 
     @property
     def must_cancel(self) -> bool:
@@ -198,6 +213,8 @@ class LiveRun:
         """Raises Stopping, again and again, once the run must stop; RunOver when it has ended."""
         if self.is_over:
             raise RunOver(self.run.id)
+        if self.limit is not None:
+            self._heed_limit(self.limit)
         if self.why is not None and (not self._cleaning or self.is_given_up):
             self.tell_stopping()
             raise Stopping(self.why)

@@ -41,6 +41,7 @@ from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import RunMemory
 from holdfast.engine.program.live_run import LiveRun, running
 from holdfast.engine.program.loops import OpenLoop, PlanKeeper
+from holdfast.engine.program.run_limit import RunLimit
 from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.engine.program.transactions import Transactions
 from holdfast.engine.program.turn_summaries import sum_up
@@ -265,6 +266,8 @@ class RunProgram:
                 await self.settle()
             if scope.due_at is not None:
                 self._keep_time(scope, doing)
+            if self.live.limit is not None:
+                self._refuse_too_long(self.live.limit, doing)
             if self.live.is_stopping:
                 self.live.check()
             if self._budget.has_limit and self.past.find(doing.key) is None:
@@ -285,6 +288,15 @@ class RunProgram:
         if left <= timedelta(0):
             raise TimeoutError(f"turn {scope.path} took longer than it may; step {doing.name} was not begun")
         doing.timeout = left if doing.timeout is None else min(left, doing.timeout)
+
+    def _refuse_too_long(self, limit: RunLimit, doing: StepCall) -> None:
+        """A step that may take longer than its run would be interrupted again and again."""
+        if doing.timeout is not None and doing.timeout > limit.length and self.past.find(doing.key) is None:
+            raise BadInput(
+                "run_timeout",
+                f"step {doing.name} may take {doing.timeout} (its timeout), and one run only {limit.length}: "
+                'divide the step, or set a longer limit, such as @hf.task(run_timeout="30m")',
+            )
 
     async def _park(self, effect: Effect) -> None:
         """Wait for a person's decision about an effect, and read the effect again."""

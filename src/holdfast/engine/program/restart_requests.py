@@ -14,7 +14,6 @@ from holdfast.core.errors import RestartRefused
 from holdfast.core.payload import clean_text, encode_payload
 from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.task import Failure
-from holdfast.engine.conversation.transcripts import tell_refused_restart
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
 from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.program.live_run import LiveRun
@@ -110,6 +109,8 @@ class RestartRequests:
 
         def tell(tx: Tx) -> None:
             if live.task.session_key is not None:
+                from holdfast.engine.conversation.transcripts import tell_refused_restart  # few have one
+
                 tell_refused_restart(tx, live.task.session_key, live.task, why_not, key=asked.key, now=now)
 
         return await self._waits.note(key, failed_payload(failure), tell)

@@ -69,6 +69,8 @@ class StopReason(StrEnum):
     LEDGER_DAMAGED = "the ledger is damaged"
     # For a time, an answer, a message, a child or a review; it holds no claim meanwhile.
     WAITING = "waiting"
+    # It has used the time that a run may take: it is saved and woken later, or times out.
+    RUN_TIMEOUT = "the time of the run is used up"
     # Something failed that is no failure of the program's own.
     CRASHED = "crashed"
 

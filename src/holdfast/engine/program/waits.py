@@ -20,7 +20,6 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.boots import waits_for_boot
 from holdfast.engine.claims.claims import NEVER, follow, was_given_up
 from holdfast.engine.conversation.questions import wake_waiting
-from holdfast.engine.conversation.transcripts import tell_question, tell_review
 from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.ledger.ledger import NewTask, creating
 from holdfast.engine.ledger.updates import tell_requester
@@ -176,6 +175,8 @@ class Waits:
             if live.task.origin is not None:
                 tell_requester(tx, live.task, status, run_id=claim.run_id, now=now)
             if status is TaskStatus.NEEDS_REVIEW and live.task.session_key is not None:
+                from holdfast.engine.conversation.transcripts import tell_review  # few tasks have a session
+
                 tell_review(tx, live.task.session_key, live.task, waits_on.partition(":")[2], now=now)
             return None
 
@@ -232,6 +233,8 @@ class Waits:
                 tx.questions.create(new)
                 tx.emit(EventKind.QUESTION_ASKED, new.id, at=now, task_id=new.task_id, question=new.question)
                 if live.task.session_key is not None:
+                    from holdfast.engine.conversation.transcripts import tell_question  # see above
+
                     tell_question(tx, live.task.session_key, new)
 
             due = None if new.due_at is None else new.due_at.isoformat()

@@ -248,7 +248,23 @@ def build(
     note: str | None = None,
     company: int | None = None,
 ) -> list[Checkpoint]:
-    """One checkpoint per run, from the ledger: five queries, however many runs.
+    """One checkpoint per run, from the ledger. Raises RowDamaged."""
+    found = documents(tx, runs, ids, kind=kind, reason=reason, now=now, note=note, company=company)
+    return [to_checkpoint(tx, task, document, now=now) for task, document in found]
+
+
+def documents(
+    tx: Tx,
+    runs: Sequence[RunRecord],
+    ids: Mapping[RunId, CheckpointId],
+    *,
+    kind: CheckpointKind,
+    reason: ResumeReason,
+    now: datetime,
+    note: str | None = None,
+    company: int | None = None,
+) -> list[tuple[Task, CheckpointDocument]]:
+    """The task and the document of each run, from the ledger: five queries, however many runs.
 
     Titles of plans are stored as they are, for the program, so they are redacted here; everything else was
     redacted when it was stored. Raises RowDamaged: damaged data must not get a new, valid digest.
@@ -297,7 +313,7 @@ def build(
             company=company,
             note=note,
         )
-        built.append(to_checkpoint(tx, task, document, now=now))
+        built.append((task, document))
     return built
 
 
@@ -333,6 +349,7 @@ def to_checkpoint(tx: Tx, task: Task, document: CheckpointDocument, *, now: date
         status=CheckpointStatus.PAUSED_FOR_RESTART if document.kind.is_resumable else None,
         priority=task.priority,
         updated_at=now,
+        wake_id=document.wake_id,
     )
 
 

@@ -12,7 +12,7 @@ from holdfast.core.ids import RunId, check_id, new_run_id
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.ledger import ended_with, owned
-from holdfast.engine.recovery.reopen import forgive, go_on_anew
+from holdfast.engine.recovery.reopen import check_flow, forgive, go_on_anew
 from holdfast.engine.recovery.resume import retrying
 from holdfast.store import Tx, Write
 from holdfast.store.events import START
@@ -91,6 +91,7 @@ def _check(tx: Tx, task: Task, *, may_be_cancelled: bool) -> None:
             f"the same: holdfast tasks retry {task.id} --cancelled"
         )
     _check_family(tx, task)
+    check_flow(tx, task)
 
 
 def _check_family(tx: Tx, task: Task) -> None:

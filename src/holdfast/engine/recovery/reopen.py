@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import RowDamaged
+from holdfast.core.errors import Refused, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import RunId, new_run_id
 from holdfast.core.run import Queue, RunRecord
@@ -16,7 +16,8 @@ from holdfast.core.step import Step
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.journal.scopes import Key, TaskHistory
-from holdfast.engine.ledger.ledger import ended_with
+from holdfast.engine.ledger.flow_progress import TaskChangeKind
+from holdfast.engine.ledger.ledger import ended_with, tell_flow
 from holdfast.store import Tx
 
 # A fact of a failure: the steps that made the task fail.
@@ -51,6 +52,20 @@ def may_go_on(task: Task) -> bool:
     return task.status in _BY_ITS_WORK and not is_given_up and not is_cancelled
 
 
+def check_flow(tx: Tx, task: Task) -> None:
+    """Raises Refused for a task of a managed flow that has ended or is to be cancelled: its cancel is sticky.
+    A flow that mirrors the task follows it instead."""
+    flow = None if task.flow_id is None else tx.flows.find(task.flow_id)
+    if flow is None or flow.is_mirrored:
+        return
+    if flow.has_ended or flow.cancel_requested_at is not None:
+        state = flow.status.value if flow.has_ended else "being cancelled"
+        raise Refused(
+            f"{task.id} is a part of {flow.id}, which is {state}, so nothing of it goes on any more; start "
+            f"the flow again under another key, or continue without it: holdfast tasks fork {task.id}"
+        )
+
+
 def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
     """Create a follow-up run that continues from the journal and tries the failed steps again. Children that
     were cancelled only because the task ended are reopened, too."""
@@ -78,6 +93,7 @@ def go_on_anew(tx: Tx, task: Task, run_id: RunId, *, now: datetime) -> bool:
 def _reopen(tx: Tx, task: Task, run: RunRecord, after: RunRecord, *, now: datetime) -> bool:
     if not tx.tasks.go_on(task, now=now):
         return False
+    tell_flow(tx, task, TaskChangeKind.REOPENED, now=now, status=task.status)
     if run.failure is not None:
         _forget(tx, task.id, _failed_steps(run.failure))
     tx.runs.create(after)

@@ -36,6 +36,7 @@ BATCH = 500
 NEAREST_S = 0.25
 # So long after the end of a lease, it has lapsed by the clock of the store, too.
 _AFTER_LAPSE_S = 0.02
+_FIRST_PASS_AFTER_S = 0.25
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,6 +330,12 @@ class Reaper(Service):
         self._young = self._passes_per_lease
         # When the first lease lapses, by the loop's clock, as of the last pass.
         self._lapse_at = math.inf
+
+    async def run(self) -> None:
+        # Before a worker starts this service, it takes over what earlier processes left. A pass at once would
+        # find nothing new, and would compete with the first step of a short script.
+        await self._wait(_FIRST_PASS_AFTER_S)
+        await super().run()
 
     async def run_once(self) -> tuple[Rescued, Resumed]:
         if self._heartbeat is not None:

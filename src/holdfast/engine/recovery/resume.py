@@ -16,6 +16,7 @@ from holdfast.core.checkpoint import (
     ArtifactReport,
     Checkpoint,
     CheckpointDocument,
+    CheckpointKind,
     ResumeReason,
     SeedContext,
 )
@@ -43,10 +44,11 @@ from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import Family
 from holdfast.engine.journal.artifacts import checksum
 from holdfast.engine.journal.scopes import load_pasts
-from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
+from holdfast.engine.ledger.flow_progress import TaskChangeKind
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task, tell_flow
 from holdfast.engine.recovery.attempts import recorded_attempts
 from holdfast.engine.recovery.checkpoints import to_checkpoint
-from holdfast.engine.recovery.reopen import go_on_with_children
+from holdfast.engine.recovery.reopen import check_flow, go_on_with_children
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
 from holdfast.store.sealing import has_lost_key
@@ -258,6 +260,10 @@ class Resumer:
                 message = f"its process died again while it ran nothing else: attempt {idle} of {most}"
                 return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
             message = f"attempt {idle} of {most} without progress"
+            if document.kind is CheckpointKind.TIMEOUT:
+                facts["run_timeout"] = document.note
+                message += f": {document.note or 'the run used its time and saved no step'}"
+                message += '; divide the step, or allow a run more time, such as run_timeout="30m"'
             return Failure(kind="no_progress", message=message, facts=facts)
         if checkpoint.attempts > MAX_RESUME_ATTEMPTS:
             message = f"{checkpoint.attempts - 1} processes died before they created the follow-up run"
@@ -360,7 +366,9 @@ class Resumer:
             due_at=now,
             # A producer outside goes on with its own work.
             queue=queue if queue is Queue.PRODUCER else Queue.READY,
-            is_alone=one.document.idle_attempts >= SUSPECT_AFTER,
+            # A run that reached its time limit has killed no process.
+            is_alone=one.document.idle_attempts >= SUSPECT_AFTER
+            and one.document.kind is not CheckpointKind.TIMEOUT,
             idle_attempts=one.document.idle_attempts,
             updated_at=now,
         )
@@ -455,8 +463,10 @@ def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) 
         if failed.status is not CheckpointStatus.FAILED_RESUME:
             raise IllegalMove("checkpoint", failed.id, str(failed.status), "retried")
         document = _open(tx, failed).read_document()  # what cannot be read cannot be retried
+        check_flow(tx, task)
         if not tx.tasks.reopen(task, now=now, waits_on="resume"):
             raise IllegalMove("task", task.id, task.status.value, TaskStatus.PAUSED.value)
+        tell_flow(tx, task, TaskChangeKind.REOPENED, now=now, status=task.status)
         go_on_with_children(tx, task, now=now)
         tx.runs.create(_stand_in(tx, failed, document, new_run, now))
         checkpoint = to_checkpoint(
@@ -471,6 +481,7 @@ def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) 
                 idle_attempts=0,
                 was_alone=False,
                 retry_of=failed.id,
+                wake_id=None,
             ),
             now=now,
         )
@@ -564,6 +575,9 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
         tool_context=document.tool_context,
         artifacts=reports,
         is_retry=document.origin is not None and document.origin.channel == CRON_CHANNEL,
+        task_id=document.task_id,
+        wake_id=document.wake_id,
+        unmet=document.unmet,
     )
 
 

@@ -20,6 +20,7 @@ from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.worker.drain import Drain
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.in_flight import FORCE_EVERY_S, RunInFlight, RunsInFlight, Sleep
+from holdfast.engine.worker.run_limits import RunLimits
 from holdfast.engine.worker.unfinished import OnLetGo, UnfinishedRuns
 from holdfast.store import Store
 
@@ -44,6 +45,7 @@ class RunCarrier:
         start: Callable[[Coroutine[Any, Any, None]], None],
         on_restart: OnRestart | None,
         on_let_go: OnLetGo,
+        limits: RunLimits,
     ) -> None:
         """`start` runs a coroutine in the background, until the worker ends; `news` wakes the worker."""
         self._store = store
@@ -56,6 +58,7 @@ class RunCarrier:
         self._start = start
         self._on_restart = on_restart
         self._on_let_go = on_let_go
+        self._limits = limits
         # Set when the worker begins to run.
         self.host: RunHost | None = None
         # The database has told that tasks are to be cancelled.
@@ -90,6 +93,8 @@ class RunCarrier:
         loop = asyncio.get_running_loop()
         one.child = loop.create_task(self._carry(one), name=f"holdfast {claimed.run.id}")
         one.child.add_done_callback(lambda _child: self._ended(one))
+        if one.live.limit is not None:
+            self._start(self._limits.watch(one, one.live.limit))
         return None
 
     async def _carry(self, one: RunInFlight) -> None:

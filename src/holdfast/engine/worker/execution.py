@@ -12,32 +12,47 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.checkpoint import SeedContext, decode_seed
+from holdfast.core.checkpoint import CheckpointKind, SeedContext, decode_seed
 from holdfast.core.errors import ClaimLost, HoldfastError, PageDamaged, RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.plan import Plan
 from holdfast.core.run import RunOutcome
-from holdfast.core.task import Failure, Task
+from holdfast.core.schedule import WakeReason
+from holdfast.core.smart_wake import SmartWake, estimated, is_expected
+from holdfast.core.task import Failure, RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.journal.codec import Exited, failure_of
 from holdfast.engine.journal.scopes import TaskHistory
 from holdfast.engine.ledger.batched_ends import GoodEnd
-from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
+from holdfast.engine.ledger.ledger import (
+    DEFAULT_RETENTION,
+    Finished,
+    doubt_effects,
+    end_task,
+    may_have_wakes,
+    why_not_ended,
+)
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import LiveRun, RunHost
 from holdfast.engine.program.program import RunProgram
 from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.retry_ladder import Retries, SaidFail, keys_in
+from holdfast.engine.program.run_limit import RunLimit
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.stopping import Stopping
+from holdfast.engine.recovery.checkpoints import recording
 from holdfast.engine.recovery.reopen import naming_steps
+from holdfast.engine.recovery.wakes import pausing_until_wake, wake_time
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 
 # Only one line for each task that fails for good: a program that shows failures itself can silence it.
 log = logging.getLogger("holdfast.tasks")
+
+# How many earlier tasks of the same name preflight looks at.
+HISTORY = 20
 
 
 def _as_planned(seed: SeedContext, plan: Plan | None) -> SeedContext:
@@ -70,7 +85,11 @@ class Execution:
         self._past = past
         seed = None if claimed.run.seed is None else _as_planned(decode_seed(claimed.run.seed), past.plan)
         self.program = RunProgram(self.live, past, definition.budget)
+        if seed is not None and definition.done:
+            seed = msgspec.structs.replace(seed, done_criteria=tuple(one.name for one in definition.done))
+        self._seed = seed
         self.run = Run(self.program, seed=seed, on_restart=on_restart)
+        self.live.limit = self._limit(place)
 
     @property
     def _retries(self) -> Retries:
@@ -86,6 +105,9 @@ class Execution:
                 await self._end_cancelled()
             elif not self.live.is_given_up and self.live.damage is not None:
                 await self._end_damaged(self.live.damage)
+            elif not self.live.is_given_up and self.live.why is StopReason.RUN_TIMEOUT:
+                with contextlib.suppress(ClaimLost, StoreUnavailable, Stopping):
+                    await self.end_at_limit()
         finally:
             self.live.close()
 
@@ -100,6 +122,8 @@ class Execution:
             await self._fail(error)
             return
         try:
+            if live.limit is not None:
+                await self._preflight(live.limit)
             if self._definition.timeout is None:
                 result = await self._call(arguments)
             else:
@@ -139,6 +163,10 @@ class Execution:
     async def _call(self, arguments: dict[str, Any]) -> Any:
         if not self._past.is_empty:
             await self._retries.heed_answers()
+        if self._seed is not None and self._seed.artifacts and self.live.limit is not None:
+            from holdfast.engine.program.artifact_checks import ArtifactChecks
+
+            await ArtifactChecks(self.program, self._seed).heed()
         self.program.begin()
         return await self._definition.fn(self.run, **arguments)
 
@@ -176,7 +204,52 @@ class Execution:
         await self.program.settle_cut()
         if self.live.has_children:
             await self.program.waits.children_end()
+        if self._definition.done and await self._is_undone(result):
+            return
         await self._end(RunStatus.SUCCEEDED, packed=await pack_beside(payload, self.live.sealing))
+
+    async def _is_undone(self, result: Any) -> bool:
+        """Whether a done criterion does not hold: then the task is woken again to go on, or fails after too
+        many cycles without progress."""
+        from holdfast.engine.program.done_checking import unmet_of
+
+        live, checks = self.live, self._definition.done
+        unmet = await unmet_of(checks, result)
+        now, claim = live.clock.now(), live.claim
+        met = [one.name for one in checks if one.name not in unmet]
+
+        def tell(tx: Tx) -> None:
+            tx.journal.require(claim)
+            tx.emit(EventKind.DONE_CHECKED, claim.run_id, at=now, task_id=claim.task_id, met=met, unmet=unmet)
+
+        await live.write(tell)
+        if not unmet:
+            return False
+        idle = 0 if self.program.stepper.saved else live.run.idle_attempts + 1
+        message = "; ".join(f"{name}: {why}" for name, why in unmet.items())
+        if idle >= self._definition.attempts:
+            failure = Failure(
+                kind="done_criteria_unmet",
+                message=f"the program came to its end {idle} times without progress, and this does not hold: "
+                f"{message}"[:4000],
+                facts={"unmet": unmet, "attempts": idle},
+            )
+            await self._end(RunStatus.FAILED, failure=failure)
+            return True
+        due_at = await wake_time(live.store, live.place.wakes, now=now, after=self._definition.wake_after)
+        await live.write(
+            pausing_until_wake(
+                claim,
+                due_at=due_at,
+                now=now,
+                reason=WakeReason.SCHEDULED_PROGRESS,
+                own_reason="done criteria unmet",
+                note=f"not done: {message}"[:2000],
+                unmet=tuple(unmet),
+            )
+        )
+        live.let_go()
+        return True
 
     async def _end(
         self, status: RunStatus, *, packed: Packed | None = None, failure: Failure | None = None
@@ -187,7 +260,13 @@ class Execution:
         is_small = packed is not None and packed.digest is None
         if is_small and live.has_company and ending is None and not self.program.has_doubts:
             assert packed is not None
-            good = GoodEnd(claim=live.claim, task=live.task, result=packed.stored, alone=end)
+            good = GoodEnd(
+                claim=live.claim,
+                task=live.task,
+                result=packed.stored,
+                may_have_wakes=may_have_wakes(live.run),
+                alone=end,
+            )
             ended_at = await live.end(good)
         else:
             now = live.clock.now()
@@ -277,6 +356,69 @@ class Execution:
 
     # --- time
 
+    def _limit(self, place: RunHost) -> RunLimit | None:
+        definition, options = self._definition, place.wakes
+        length = definition.run_timeout
+        if length is None and self.live.task.runtime is RuntimeName.PYTHON:
+            length = options.run_timeout
+        if length is None:
+            return None
+        return RunLimit(
+            length,
+            definition.smart_wake or options.smart_wake,
+            options,
+            wake_after=definition.wake_after,
+            now_ns=place.steady(),
+            has_progressed=lambda: self.program.stepper.saved > 0,
+        )
+
+    async def _preflight(self, limit: RunLimit) -> None:
+        """Estimate how long the run will take, from its plan and from earlier tasks of its name."""
+        live, estimate = self.live, None
+        if limit.mode is SmartWake.AUTO:
+            earlier = await live.read(lambda tx: tx.tasks.durations(live.task.name, limit=HISTORY))
+            estimate = estimated(earlier, self._past.plan)
+            limit.is_expected = is_expected(estimate, limit.length, limit.options)
+        if limit.is_smart and live.claim.fence == 1:
+            await live.write(self._limiting(limit, estimate))
+
+    def _limiting(self, limit: RunLimit, estimate: timedelta | None) -> Write[None]:
+        """The write that records that smart wake is on, and the first checkpoint of a task."""
+        live, now = self.live, self.live.clock.now()
+        claim, is_first = live.claim, live.run.number == 1
+        record = recording(claim, CheckpointKind.PERIODIC, "start", now=now)
+
+        def limit_run(tx: Tx) -> None:
+            tx.journal.require(claim)
+            tx.emit(
+                EventKind.RUN_LIMITED,
+                claim.run_id,
+                at=now,
+                task_id=claim.task_id,
+                run_timeout_s=limit.length.total_seconds(),
+                estimate_s=None if estimate is None else estimate.total_seconds(),
+                smart_wake=limit.mode.value,
+            )
+            if is_first:
+                record(tx)
+
+        return limit_run
+
+    async def end_at_limit(self) -> None:
+        """The run has used its time: save it with its wake, or end it. Raises as `live.write` does."""
+        live, limit = self.live, self.live.limit
+        assert limit is not None
+        await live.until_idle()
+        if live.is_given_up:
+            return
+        if not limit.is_smart:
+            await self._end(RunStatus.TIMED_OUT, failure=run_timed_out(limit))
+            return
+        now = live.clock.now()
+        due_at = await wake_time(live.store, limit.options, now=now, after=limit.wake_after)
+        await live.write(pausing_until_wake(live.claim, due_at=due_at, now=now))
+        live.let_go()
+
     def _timed_out(self) -> Failure:
         return Failure(kind="timed_out", message=f"it took longer than {self._definition.timeout}")
 
@@ -295,6 +437,15 @@ class Execution:
             if timer.expired() or live.clock.now() >= live.deadline:
                 raise _TaskTimeout from error
             raise
+
+
+def run_timed_out(limit: RunLimit) -> Failure:
+    never = " (smart_wake is never)" if limit.mode is SmartWake.NEVER else ", and it had saved no step"
+    return Failure(
+        kind="timed_out",
+        message=f"its run took longer than {limit.length}{never}",
+        facts={"run_timeout_s": limit.length.total_seconds()},
+    )
 
 
 class _TaskTimeout(BaseException):

@@ -13,8 +13,9 @@ import msgspec
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, ResumeReason
 from holdfast.core.claim import DEFAULT_LEASE, Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import CheckpointNotSaved, HoldfastError, ResumesHeld
+from holdfast.core.errors import CheckpointNotSaved, HoldfastError, ResumesHeld, RowDamaged
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
+from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Task
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.aio.trouble_log import TroubleLog
@@ -33,9 +34,11 @@ from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.recovery.rescue import Reaper, Rescuer, RescueRecorder
 from holdfast.engine.recovery.resume import RESUME_CONCURRENCY, Resumed, Resumer
+from holdfast.engine.recovery.wakes import WakeTimer
 from holdfast.engine.worker.carrying import RunCarrier
 from holdfast.engine.worker.drain import Drain, DrainTimeouts
 from holdfast.engine.worker.in_flight import RunsInFlight
+from holdfast.engine.worker.run_limits import RunLimits
 from holdfast.engine.worker.taking import RunTaker
 from holdfast.engine.worker.unfinished import OnLetGo, UnfinishedRuns
 from holdfast.store import Store, Tx
@@ -80,11 +83,13 @@ class Worker:
         family: Family | None = None,
         troubles: TroubleLog | None = None,
         keep_bytes: int = KEEP_RESULTS_BYTES,
+        wakes: WakeOptions | None = None,
     ) -> None:
         """`unwind` is the time that programs have after the deadline of a drain to stop by themselves; by
         default the grace. Without `on_restart` every run that asks for a restart is refused. The notary
         hears of everything that is rescued here; `troubles` is shared with other services of the process. Of
-        the steps of finished turns, results up to `keep_bytes` stay."""
+        the steps of finished turns, results up to `keep_bytes` stay. `wakes` holds for tasks that set nothing
+        else."""
         self._store = store
         self._clock = clock
         self._life = life
@@ -97,6 +102,7 @@ class Worker:
         )
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._keep_bytes = keep_bytes
+        self._wakes = WakeOptions() if wakes is None else wakes
         self._family = family
         self._troubles = TroubleLog() if troubles is None else troubles
         self._claims = Claims(
@@ -130,6 +136,7 @@ class Worker:
         self._ledger = Ledger(store, clock)
         self._threads = StepThreads(THREADS)
         self._in_flight = RunsInFlight(self._heartbeat)
+        self._wake_timer = WakeTimer(store, clock, self._resumer)
         self._drain = Drain(self._in_flight, self._ledger, Checkpoints(store, clock), self._threads, patience)
         self._group: asyncio.TaskGroup | None = None
         # Background work of this worker; it ends with the worker.
@@ -164,6 +171,7 @@ class Worker:
             start=self._start,
             on_restart=on_restart,
             on_let_go=on_let_go,
+            limits=RunLimits(store, clock, self._ledger, self._in_flight, patience),
         )
         self._taker = RunTaker(
             store,
@@ -189,6 +197,11 @@ class Worker:
         """
         await record_attempts(self._store, {name: task.named_attempts for name, task in self._tasks.items()})
         await self._rescuer.rescue()
+        try:
+            await self._wake_timer.fire()
+        except RowDamaged as damage:
+            # The timer says so again and again; what else was left must go on.
+            log.error("wakes that are due could not be fired: %s", damage)  # noqa: TRY400 - no defect of this line
         try:
             return await self._resumer.resume_all(is_allowed=is_allowed)
         except ResumesHeld as held:
@@ -226,6 +239,7 @@ class Worker:
         self._beside.append(reaping)
         for act in (
             self._heartbeat.run(),
+            self._wake_timer.run(),
             self._taker.listen("runs", self._news),
             self._taker.listen("cancels", self._carrier.cancels),
             self._carrier.follow_cancels(),
@@ -355,6 +369,7 @@ class Worker:
             newest=self._heartbeat.newest,
             sleep=getattr(self._clock, "sleep", asyncio.sleep),
             keep_bytes=self._keep_bytes,
+            wakes=self._wakes,
             secrets=self._secrets,
             ends=BatchedEnds(self._store, self._clock, is_crowded=lambda: len(self._in_flight) >= CROWD),
         )

@@ -1,16 +1,15 @@
-"""Rows of conversations: sessions, messages, deliveries and flows."""
+"""Rows of conversations: sessions, messages and deliveries."""
 
 from __future__ import annotations
 
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.delivery import Delivery, channel_of
 from holdfast.core.errors import KeyLost, RowDamaged
-from holdfast.core.flow import Flow, FlowMode
 from holdfast.core.message import Message, Role
 from holdfast.core.payload import digest_of
 from holdfast.core.seal_mode import SEALED
 from holdfast.core.session import Session
-from holdfast.core.transitions import DeliveryStatus, FlowStatus, MessageStatus, SessionStatus
+from holdfast.core.transitions import DeliveryStatus, MessageStatus, SessionStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import (
     Params,
@@ -68,51 +67,6 @@ def row_from_delivery(delivery: Delivery, sealing: Sealing) -> Params:
         "claimed_by": delivery.claimed_by,
         "updated_at": to_micros(delivery.updated_at),
         "channel": delivery.channel,
-    }
-
-
-@reads("flow")
-def flow_from_row(row: Row, sealing: Sealing = CLOSED) -> Flow:
-    if digest_of(*row[:5]) != row[5]:
-        raise RowDamaged("flow", row[0])
-    return Flow(
-        id=row[0],
-        owner=row[1],
-        mode=FlowMode(row[2]),
-        goal=row[3],
-        created_at=from_micros(row[4]),
-        status=FlowStatus(row[6]),
-        revision=row[7],
-        current_step=row[8],
-        contents=sealing.maybe_open(row[9], "flows.contents", row[0]),
-        waits_on=row[10],
-        blocked_by_task_id=row[11],
-        cancel_requested_at=moment_of(row[12]),
-        updated_at=from_micros(row[13]),
-        ended_at=moment_of(row[14]),
-    )
-
-
-def row_from_flow(flow: Flow, sealing: Sealing) -> Params:
-    row: Params = {
-        "id": flow.id,
-        "owner": flow.owner,
-        "mode": flow.mode.value,
-        "goal": flow.goal,
-        "created_at": to_micros(flow.created_at),
-    }
-    digest = digest_of(*row.values())
-    return row | {
-        "digest": digest,
-        "status": flow.status.value,
-        "revision": flow.revision,
-        "current_step": flow.current_step,
-        "contents": sealing.maybe(flow.contents, "flows.contents", flow.id),
-        "waits_on": flow.waits_on,
-        "blocked_by_task_id": flow.blocked_by_task_id,
-        "cancel_requested_at": micros_of(flow.cancel_requested_at),
-        "updated_at": to_micros(flow.updated_at),
-        "ended_at": micros_of(flow.ended_at),
     }
 
 

@@ -9,7 +9,7 @@ from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import RowDamaged
 from holdfast.core.manifest import Manifest, Restart, RestartOutcome, Trigger
 from holdfast.core.payload import digest_of
-from holdfast.core.schedule import Firing, Wake, WakeReason
+from holdfast.core.schedule import Firing, FiringReason, Wake, WakeReason
 from holdfast.core.transitions import FiringStatus, RestartStatus, WakeStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import Params, encode, reads
@@ -30,6 +30,8 @@ def firing_from_row(row: Row) -> Firing:
         task_id=row[8],
         is_retry=bool(row[9]),
         updated_at=from_micros(row[10]),
+        why=row[11],
+        cause=FiringReason(row[12]),
     )
 
 
@@ -49,12 +51,15 @@ def row_from_firing(firing: Firing) -> Params:
         "task_id": firing.task_id,
         "is_retry": int(firing.is_retry),
         "updated_at": to_micros(firing.updated_at),
+        "why": firing.why,
+        "cause": firing.cause.value,
     }
 
 
 @reads("wake")
 def wake_from_row(row: Row) -> Wake:
-    if digest_of(*row[:6]) != row[6]:
+    own = () if row[10] is None else (row[10],)
+    if digest_of(*row[:6], *own) != row[6]:
         raise RowDamaged("wake", row[0])
     return Wake(
         id=row[0],
@@ -66,6 +71,7 @@ def wake_from_row(row: Row) -> Wake:
         status=WakeStatus(row[7]),
         due_at=from_micros(row[8]),
         updated_at=from_micros(row[9]),
+        own_reason=row[10],
     )
 
 
@@ -78,12 +84,14 @@ def row_from_wake(wake: Wake) -> Params:
         "attempt": wake.attempt,
         "created_at": to_micros(wake.created_at),
     }
-    digest = digest_of(*row.values())
+    own = () if wake.own_reason is None else (wake.own_reason,)
+    digest = digest_of(*row.values(), *own)
     return row | {
         "digest": digest,
         "status": wake.status.value,
         "due_at": to_micros(wake.due_at),
         "updated_at": to_micros(wake.updated_at),
+        "own_reason": wake.own_reason,
     }
 
 

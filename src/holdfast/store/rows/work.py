@@ -128,6 +128,11 @@ def notify_digest(row: Row, policy: NotifyPolicy) -> bytes:
     return digest_of(*row[:11], policy.value, row[12])
 
 
+def flow_digest(row: Row, flow_id: str) -> bytes:
+    """The digest of the row of a task as part of this flow."""
+    return digest_of(*row[:9], flow_id, *row[10:13])
+
+
 @reads("run", mend_with({9: RunStatus, 12: Queue}, (21,), (7, 11, 18, 19, 22, 23, 24)))
 def run_from_row(row: Row) -> RunRecord:
     """The run; `is_damaged` instead of an exception, because one bad row must not stop all work."""
@@ -216,6 +221,7 @@ def checkpoint_from_row(row: Row) -> Checkpoint:
         resumed_run_id=row[16],
         diagnostic=None if row[17] is None else read_failure(row[17]),
         updated_at=from_micros(row[18]),
+        wake_id=row[19],
     )
 
 
@@ -243,6 +249,7 @@ def row_from_checkpoint(checkpoint: Checkpoint) -> Params:
         "resumed_run_id": checkpoint.resumed_run_id,
         "diagnostic": json_of(checkpoint.diagnostic),
         "updated_at": to_micros(checkpoint.updated_at),
+        "wake_id": checkpoint.wake_id,
     }
 
 

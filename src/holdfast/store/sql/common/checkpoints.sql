@@ -2,7 +2,8 @@
 -- A new checkpoint; the same id again changes nothing, so that a write may be run twice.
 INSERT INTO run_checkpoints
 VALUES (:id, :task_id, :run_id, :kind, :reason, :schema_version, :document, :retry_of, :created_at, :digest,
-        :status, :priority, :token, :claimed_by, :lease_until, :attempts, :resumed_run_id, :diagnostic, :updated_at)
+        :status, :priority, :token, :claimed_by, :lease_until, :attempts, :resumed_run_id, :diagnostic, :updated_at,
+        :wake_id)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: get_checkpoint
@@ -50,14 +51,14 @@ SELECT * FROM run_checkpoints
  ORDER BY priority, created_at, id;
 
 -- name: claim_checkpoints
--- Claim the most urgent paused checkpoints, except those that wait until this boot has ended.
+-- Claim the most urgent paused checkpoints, except those that wait for a wake or until this boot has ended.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
        attempts = attempts + 1, updated_at = :now
  WHERE id IN (
          SELECT id FROM run_checkpoints
-          WHERE status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
+          WHERE status = 'paused_for_restart' AND wake_id IS NULL AND (claimed_by IS NULL OR claimed_by <> :boot_id)
           ORDER BY priority, created_at, id
           LIMIT :limit
        )
@@ -74,16 +75,23 @@ WITH RECURSIVE tree (id) AS (
      )
 SELECT run_checkpoints.id FROM tree CROSS JOIN run_checkpoints
  WHERE run_checkpoints.task_id = tree.id AND run_checkpoints.status = 'paused_for_restart'
+   AND run_checkpoints.wake_id IS NULL
  ORDER BY run_checkpoints.priority, run_checkpoints.created_at, run_checkpoints.id LIMIT :limit;
 
 -- name: claim_checkpoint
--- Claim one paused checkpoint, unless it waits until this boot has ended.
+-- Claim one paused checkpoint, unless it waits for a wake or until this boot has ended.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
        attempts = attempts + 1, updated_at = :now
- WHERE id = :id AND status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
+ WHERE id = :id AND status = 'paused_for_restart' AND wake_id IS NULL AND (claimed_by IS NULL OR claimed_by <> :boot_id)
 RETURNING *;
+
+-- name: free_woken_checkpoint
+-- The wake that a checkpoint waited for has fired: it may be claimed.
+UPDATE run_checkpoints SET wake_id = NULL, updated_at = :now
+ WHERE id = :id AND wake_id = :wake_id AND status = 'paused_for_restart'
+RETURNING run_id;
 
 -- name: set_checkpoint_resumed
 -- The follow-up run exists; the resumer still holds the checkpoint.

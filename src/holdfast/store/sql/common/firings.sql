@@ -2,7 +2,7 @@
 -- One occurrence of a schedule; a second insert finds the first.
 INSERT INTO firings
 VALUES (:id, :schedule, :occurrence_at, :session_key, :created_at, :digest, :status, :message_id, :task_id,
-        :is_retry, :updated_at)
+        :is_retry, :updated_at, :why, :cause)
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -22,7 +22,8 @@ SELECT * FROM firings WHERE message_id = :message_id;
 -- name: move_firing
 -- To another status, from any that the table allows.
 UPDATE firings
-   SET status = :to, updated_at = :now, is_retry = CASE WHEN :to = 'requeued' THEN 1 ELSE is_retry END
+   SET status = :to, updated_at = :now, why = COALESCE(:why, why),
+       is_retry = CASE WHEN :to = 'requeued' THEN 1 ELSE is_retry END
  WHERE id = :id AND status IN :sources[]
 RETURNING *;
 
@@ -44,7 +45,7 @@ RETURNING *;
 -- The latest known occurrence of a schedule, up to a moment.
 -- Leaves out one that was recorded as missed by a clock that was ahead: it may still fire.
 SELECT * FROM firings
- WHERE schedule = :schedule AND occurrence_at <= :until AND (status <> 'missed' OR created_at <= :missed_by)
+ WHERE schedule = :schedule AND cause = 'planned' AND occurrence_at <= :until AND (status <> 'missed' OR created_at <= :missed_by)
  ORDER BY occurrence_at DESC LIMIT 1;
 
 -- name: page_of_firings
@@ -52,6 +53,44 @@ SELECT * FROM firings
 SELECT * FROM firings
  WHERE schedule = :schedule AND occurrence_at < :before
  ORDER BY occurrence_at DESC LIMIT :limit;
+
+-- name: newest_firing
+-- The newest occurrence of a schedule that is not in the future, whatever asked for it.
+SELECT * FROM firings WHERE schedule = :schedule AND occurrence_at <= :until
+ ORDER BY occurrence_at DESC LIMIT 1;
+
+-- name: page_of_all_firings
+-- The firings of all schedules, newest first.
+SELECT * FROM firings WHERE id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: open_firings_of_schedule
+-- Firings of one schedule that have not ended, oldest first.
+SELECT * FROM firings WHERE schedule = :schedule AND status IN ('due', 'running', 'requeued')
+ ORDER BY occurrence_at, id LIMIT :limit;
+
+-- name: waiting_firings
+-- Firings of tasks and commands that have not started, oldest first.
+SELECT * FROM firings WHERE status = 'due' AND message_id IS NULL AND task_id IS NULL
+ ORDER BY occurrence_at, id LIMIT :limit;
+
+-- name: firings_to_settle
+-- Open firings whose task has ended.
+SELECT firings.* FROM firings JOIN tasks ON tasks.id = firings.task_id
+ WHERE firings.status IN ('due', 'running', 'requeued') AND firings.message_id IS NULL
+   AND firings.task_id IS NOT NULL AND tasks.ended_at IS NOT NULL
+ ORDER BY firings.task_id, firings.id LIMIT :limit;
+
+-- name: count_firings_of_tasks
+-- Whether some firing has a task that may still run.
+SELECT 1 FROM firings
+ WHERE status IN ('due', 'running', 'requeued') AND message_id IS NULL AND task_id IS NOT NULL LIMIT 1;
+
+-- name: start_firing
+-- A firing that waited has its task now.
+-- moves: firing due -> running
+UPDATE firings SET status = 'running', task_id = :task_id, updated_at = :now
+ WHERE id = :id AND status = 'due' AND task_id IS NULL AND message_id IS NULL
+RETURNING *;
 
 -- name: open_firings
 -- Firings that are due, running or queued again, oldest first.

@@ -15,9 +15,21 @@ SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE task_id = :task_id AND position > :position
  ORDER BY position LIMIT :limit;
 
+-- name: events_of_task_and_kind
+-- The newest events of one kind about a task, newest first, through the index of tasks.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE task_id = :task_id AND kind = :kind
+ ORDER BY position DESC LIMIT :limit;
+
 -- name: newest_events
 -- The end of the feed.
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ ORDER BY position DESC LIMIT :limit;
+
+-- name: newest_events_of_flow
+-- The last events of one flow, newest first, through the index ledger_events_of_flows.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE subject_id = :flow_id AND subject_id >= 'flow_' AND subject_id < 'flow`'
  ORDER BY position DESC LIMIT :limit;
 
 -- name: oldest_event

@@ -273,6 +273,12 @@ SELECT id, task_id FROM runs
  WHERE status = 'waiting' AND due_at <= :now
  ORDER BY due_at, id LIMIT :limit;
 
+-- name: waiting_runs
+-- Waiting runs, the first due first, a page at a time, for display.
+SELECT * FROM runs
+ WHERE status = 'waiting' AND (due_at, id) > (:due_at, :after)
+ ORDER BY due_at, id LIMIT :limit;
+
 -- name: runs_waiting_on
 -- Runs that wait for exactly this. It scans all waiting runs, so use it for rare events only.
 SELECT id, task_id FROM runs WHERE status = 'waiting' AND waits_on = :waits_on ORDER BY due_at, id;

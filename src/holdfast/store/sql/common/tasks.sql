@@ -106,6 +106,11 @@ SELECT * FROM tasks WHERE parent_task_id = :task_id AND ended_at IS NULL ORDER B
 -- The tasks that a task started last, for display.
 SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id DESC LIMIT :limit;
 
+-- name: durations_of_name
+-- When the newest tasks of a name started and ended, and how, through the index of names.
+SELECT COALESCE(started_at, created_at), COALESCE(ended_at, updated_at), status FROM tasks
+ WHERE name = :name ORDER BY id DESC LIMIT :limit;
+
 -- name: move_task
 -- Move a task as its run moved; the guard is the status it was read in.
 UPDATE tasks
@@ -177,6 +182,31 @@ UPDATE tasks
  WHERE id = :id AND cancel_requested_at IS NULL AND ended_at IS NULL
 RETURNING id;
 
+-- name: tasks_of_flow
+-- The tasks of a flow, oldest first.
+SELECT * FROM tasks
+ WHERE flow_id IS NOT NULL AND flow_id = :flow_id AND id > :after
+ ORDER BY id LIMIT :limit;
+
+-- name: lock_tasks_to_stop_of_flow
+-- Live tasks of a flow whose cancel was not requested yet, locked until this transaction ends.
+SELECT id FROM tasks
+ WHERE flow_id IS NOT NULL AND flow_id = :flow_id AND ended_at IS NULL AND cancel_requested_at IS NULL
+ ORDER BY id LIMIT :limit;
+
+-- name: tasks_to_stop_of_flow
+-- The same without locking them.
+SELECT id FROM tasks
+ WHERE flow_id IS NOT NULL AND flow_id = :flow_id AND ended_at IS NULL AND cancel_requested_at IS NULL
+   AND id > :after
+ ORDER BY id LIMIT :limit;
+
+-- name: link_task
+-- An existing task becomes part of a flow. The digest covers the flow, so a damaged row is left as it is.
+UPDATE tasks SET flow_id = :flow_id, digest = :digest, updated_at = :now
+ WHERE id = :id AND flow_id IS NULL AND digest = :from
+RETURNING id;
+
 -- name: set_notify
 -- Which updates the requester gets. The digest covers the policy, so a damaged row is left as it is.
 UPDATE tasks
@@ -202,13 +232,14 @@ UPDATE tasks
 RETURNING id;
 
 -- name: tasks_to_prune
--- Ended tasks whose retention is over, oldest first; not while one of their effects or deliveries is open.
+-- Ended tasks whose retention is over, oldest first; not while an effect, a delivery or their flow is open.
 SELECT id, status, owner FROM tasks
  WHERE cleanup_after <= :now
    AND NOT EXISTS (SELECT 1 FROM effects
                     WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
    AND NOT EXISTS (SELECT 1 FROM deliveries
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+   AND (flow_id IS NULL OR (SELECT flows.ended_at IS NULL FROM flows WHERE flows.id = tasks.flow_id) IS NOT TRUE)
  ORDER BY cleanup_after, id LIMIT :limit;
 
 -- name: tasks_past_retention
@@ -219,6 +250,7 @@ SELECT id FROM tasks
                     WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
    AND NOT EXISTS (SELECT 1 FROM deliveries
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+   AND (flow_id IS NULL OR (SELECT flows.ended_at IS NULL FROM flows WHERE flows.id = tasks.flow_id) IS NOT TRUE)
  ORDER BY cleanup_after, id LIMIT :limit;
 
 -- name: tasks_past_limit_of_runtime
@@ -235,13 +267,14 @@ SELECT * FROM tasks
  ORDER BY id LIMIT :limit;
 
 -- name: lock_tasks_to_prune
--- Those of these tasks that have ended, and of which no effect and no delivery is open.
+-- Those of these tasks that have ended, and of which no effect, no delivery and no flow is open.
 SELECT id, status, owner, ended_at FROM tasks
  WHERE id IN :ids[] AND ended_at IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM effects
                     WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
    AND NOT EXISTS (SELECT 1 FROM deliveries
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+   AND (flow_id IS NULL OR (SELECT flows.ended_at IS NULL FROM flows WHERE flows.id = tasks.flow_id) IS NOT TRUE)
  ORDER BY id;
 
 -- name: restamp_task

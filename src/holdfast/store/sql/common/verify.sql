@@ -73,6 +73,11 @@ SELECT * FROM deliveries WHERE id > :after0 ORDER BY id LIMIT :limit;
 -- Every row, a page at a time, to be verified.
 SELECT * FROM flows WHERE id > :after0 ORDER BY id LIMIT :limit;
 
+-- name: scan_flow_nodes
+-- Every row, a page at a time, to be verified.
+SELECT * FROM flow_nodes
+ WHERE (flow_id, place) > (:after0, :after1) ORDER BY flow_id, place LIMIT :limit;
+
 -- name: scan_sessions
 -- Every row, a page at a time, to be verified.
 SELECT * FROM sessions WHERE id > :after0 ORDER BY id LIMIT :limit;
@@ -89,6 +94,10 @@ SELECT * FROM firings WHERE id > :after0 ORDER BY id LIMIT :limit;
 -- Every row, a page at a time, to be verified.
 SELECT * FROM wakes WHERE id > :after0 ORDER BY id LIMIT :limit;
 
+-- name: scan_schedules
+-- Every row, a page at a time, to be verified.
+SELECT * FROM schedules WHERE name > :after0 ORDER BY name LIMIT :limit;
+
 -- name: scan_restarts
 -- Every row, a page at a time, to be verified.
 SELECT * FROM restarts WHERE id > :after0 ORDER BY id LIMIT :limit;
@@ -100,6 +109,11 @@ SELECT * FROM audit_log WHERE id > :after0 ORDER BY id LIMIT :limit;
 -- name: scan_recorded_tasks
 -- Every row, a page at a time, to be verified.
 SELECT * FROM recorded_tasks WHERE task_id > :after0 ORDER BY task_id LIMIT :limit;
+
+-- name: scan_imported_records
+-- Every row, a page at a time, to be verified.
+SELECT * FROM imported_records
+ WHERE (source, noun, source_id) > (:after0, :after1, :after2) ORDER BY source, noun, source_id LIMIT :limit;
 
 -- name: scan_blobs
 -- Every blob, a page at a time, to be verified.
@@ -116,6 +130,10 @@ SELECT runtime, COUNT(*) FROM tasks GROUP BY runtime ORDER BY runtime;
 -- name: count_runs
 -- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status;
+
+-- name: count_flows
+-- How many flows there are in each status.
+SELECT status, COUNT(*) FROM flows GROUP BY status;
 
 -- name: count_checkpoints
 -- The correct count, by a scan; only for verification.

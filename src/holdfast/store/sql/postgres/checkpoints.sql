@@ -20,12 +20,12 @@ SELECT * FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER B
 SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status = 'resuming' ORDER BY id FOR UPDATE;
 
 -- name: claim_checkpoints
--- Claim the most urgent paused checkpoints, except those that wait until this boot has ended.
+-- Claim the most urgent paused checkpoints, except those that wait for a wake or until this boot has ended.
 -- Differs: rows that another resumer is claiming are skipped; leases follow the database's clock.
 -- moves: checkpoint paused_for_restart -> resuming
 WITH picked AS MATERIALIZED (
        SELECT id FROM run_checkpoints
-        WHERE status = 'paused_for_restart' AND resumed_run_id IS NULL
+        WHERE status = 'paused_for_restart' AND resumed_run_id IS NULL AND wake_id IS NULL
           AND (claimed_by IS NULL OR claimed_by <> :boot_id)
         ORDER BY priority, created_at, id
         LIMIT :limit
@@ -39,13 +39,13 @@ UPDATE run_checkpoints
 RETURNING *;
 
 -- name: claim_checkpoint
--- Claim one paused checkpoint, unless it waits until this boot has ended.
+-- Claim one paused checkpoint, unless it waits for a wake or until this boot has ended.
 -- Differs: leases follow the database's clock.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id,
        lease_until = (SELECT holdfast_now()) + :lease, attempts = attempts + 1, updated_at = :now
- WHERE id = :id AND status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
+ WHERE id = :id AND status = 'paused_for_restart' AND wake_id IS NULL AND (claimed_by IS NULL OR claimed_by <> :boot_id)
 RETURNING *;
 
 -- name: return_checkpoints
@@ -84,7 +84,8 @@ SELECT * FROM unnest(
          CAST(:retry_of AS text[]), CAST(:created_at AS bigint[]), CAST(:digest AS bytea[]),
          CAST(:status AS text[]), CAST(:priority AS bigint[]), CAST(:token AS text[]),
          CAST(:claimed_by AS text[]), CAST(:lease_until AS bigint[]), CAST(:attempts AS bigint[]),
-         CAST(:resumed_run_id AS text[]), CAST(:diagnostic AS bytea[]), CAST(:updated_at AS bigint[]))
+         CAST(:resumed_run_id AS text[]), CAST(:diagnostic AS bytea[]), CAST(:updated_at AS bigint[]),
+         CAST(:wake_id AS text[]))
 ON CONFLICT (id) DO NOTHING;
 
 -- name: set_checkpoint_resumed_many

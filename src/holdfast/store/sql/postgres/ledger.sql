@@ -27,6 +27,14 @@ SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM l
  WHERE txid < pg_snapshot_xmin(pg_current_snapshot())
  ORDER BY ledger_events.txid DESC, position DESC LIMIT :limit;
 
+-- name: newest_events_of_flow
+-- The last events of one flow, newest first, through the index ledger_events_of_flows.
+-- Differs: the position names the transaction, too. A flow is locked while it changes, so the order of positions is
+-- the order of its events.
+SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE subject_id = :flow_id AND subject_id >= 'flow_' AND subject_id < 'flow`'
+ ORDER BY position DESC LIMIT :limit;
+
 -- name: oldest_event
 -- The oldest event in the feed.
 -- Differs: the order is by transaction.

@@ -45,7 +45,7 @@ UPDATE tasks
 RETURNING tasks.id;
 
 -- name: tasks_to_prune
--- Ended tasks whose retention is over, oldest first; not while one of their effects or deliveries is open.
+-- Ended tasks whose retention is over, oldest first; not while an effect, a delivery or their flow is open.
 -- Differs: they are locked, so that none is reopened while it is being deleted; locked ones are skipped.
 SELECT id, status, owner FROM tasks
  WHERE cleanup_after <= :now
@@ -53,11 +53,12 @@ SELECT id, status, owner FROM tasks
                     WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
    AND NOT EXISTS (SELECT 1 FROM deliveries
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+   AND (flow_id IS NULL OR (SELECT flows.ended_at IS NULL FROM flows WHERE flows.id = tasks.flow_id) IS NOT TRUE)
  ORDER BY cleanup_after, id LIMIT :limit
    FOR UPDATE SKIP LOCKED;
 
 -- name: lock_tasks_to_prune
--- Those of these tasks that have ended, and of which no effect and no delivery is open.
+-- Those of these tasks that have ended, and of which no effect, no delivery and no flow is open.
 -- Differs: they are locked, so that none is reopened while it is being deleted; locked ones are skipped.
 SELECT id, status, owner, ended_at FROM tasks
  WHERE id = ANY (CAST(:ids AS text[])) AND ended_at IS NOT NULL
@@ -65,8 +66,17 @@ SELECT id, status, owner, ended_at FROM tasks
                     WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
    AND NOT EXISTS (SELECT 1 FROM deliveries
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+   AND (flow_id IS NULL OR (SELECT flows.ended_at IS NULL FROM flows WHERE flows.id = tasks.flow_id) IS NOT TRUE)
  ORDER BY id
    FOR UPDATE SKIP LOCKED;
+
+-- name: lock_tasks_to_stop_of_flow
+-- Live tasks of a flow whose cancel was not requested yet, locked until this transaction ends.
+-- Differs: tasks that another transaction holds are skipped: it may be ending one, and will want the flow then.
+SELECT id FROM tasks
+ WHERE flow_id IS NOT NULL AND flow_id = :flow_id AND ended_at IS NULL AND cancel_requested_at IS NULL
+ ORDER BY id LIMIT :limit
+   FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: insert_task_many
 -- Many new tasks; existing ids change nothing.

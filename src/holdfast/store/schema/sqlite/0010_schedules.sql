@@ -1,0 +1,48 @@
+-- Schedules, those of the settings and those made at run time, with when each is due next.
+-- A digest covers the columns above it; what changes with every firing stands below it.
+CREATE TABLE schedules (
+  name       TEXT PRIMARY KEY,
+  source     TEXT NOT NULL CHECK (source IN ('settings', 'runtime')),
+  owner      TEXT NOT NULL,
+  task_name  TEXT NOT NULL,
+  spec       BLOB NOT NULL,
+  revision   INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  is_paused  INTEGER NOT NULL CHECK (is_paused IN (0, 1)),
+  is_once    INTEGER NOT NULL CHECK (is_once IN (0, 1)),
+  since_at   INTEGER,
+  next_at    INTEGER,
+  due_at     INTEGER,
+  updated_at INTEGER NOT NULL
+) STRICT;
+-- A look at what is due reads only what is due.
+CREATE INDEX schedules_due ON schedules (due_at, name) WHERE due_at IS NOT NULL;
+-- Schedules that a clock which was ahead has moved into the future.
+CREATE INDEX schedules_since ON schedules (since_at, name) WHERE since_at IS NOT NULL;
+CREATE INDEX schedules_by_owner ON schedules (owner, name);
+CREATE INDEX schedules_by_change ON schedules (updated_at, name);
+CREATE INDEX schedules_over ON schedules (since_at, name)
+  WHERE source = 'runtime' AND is_once = 1 AND due_at IS NULL;
+
+-- Which gateway has a schedule in its settings: its home, and for which target.
+CREATE TABLE schedule_declarations (
+  name        TEXT NOT NULL,
+  place       TEXT NOT NULL,
+  target      TEXT NOT NULL,
+  declared_at INTEGER NOT NULL,
+  seen_at     INTEGER NOT NULL,
+  PRIMARY KEY (name, place)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX schedule_declarations_by_place ON schedule_declarations (place, name);
+
+-- Why an occurrence did not run, and what asked for it.
+ALTER TABLE firings ADD COLUMN why TEXT;
+ALTER TABLE firings ADD COLUMN cause TEXT NOT NULL DEFAULT 'planned' CHECK (cause IN ('planned', 'requested'));
+CREATE INDEX firings_open_by_schedule ON firings (schedule, occurrence_at)
+  WHERE status IN ('due', 'running', 'requeued');
+-- Firings of tasks and commands that wait until the one before has ended.
+CREATE INDEX firings_waiting ON firings (occurrence_at, id)
+  WHERE status = 'due' AND message_id IS NULL AND task_id IS NULL;
+CREATE INDEX firings_of_tasks ON firings (task_id, id)
+  WHERE status IN ('due', 'running', 'requeued') AND message_id IS NULL AND task_id IS NOT NULL;

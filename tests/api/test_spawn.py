@@ -1,0 +1,62 @@
+"""sessions.spawn over RPC: under all its names, once for each packet, bound to the owner of a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.config.sections import AgentSettings, Config
+from tests.api.stand_in import OWNER, OWNER_TOKEN, ServedDoors
+
+PACKET: dict[str, Any] = {
+    "task": "Collect the tides",
+    "task_id": "smartwake_tides_20260301T120000Z",
+    "wakeMode": "cron",
+    "resume": {"from": "latest_checkpoint", "current_step": "read", "next_actions": ["read"]},
+    "done_criteria": ["output file generated"],
+    "agentId": "worker",
+}
+
+
+@pytest.fixture
+def working(house: ServedDoors, monkeypatch: pytest.MonkeyPatch) -> ServedDoors:
+    config = Config(agents={"worker": AgentSettings(command=["cat"], run_timeout_s=60)})
+    monkeypatch.setattr(house.gateway, "config", config)
+    return house
+
+
+def test_a_packet_spawns_once_under_every_name_and_only_for_its_owner(working: ServedDoors) -> None:
+    names = ("sessions.spawn", "sessions_spawn", "session_spawn")
+
+    first, *again = [working.post(name, PACKET, token=OWNER_TOKEN).json() for name in names]
+
+    assert first["isDuplicate"] is False
+    assert first["taskKey"] == PACKET["task_id"]
+    assert {(one["taskId"], one["sessionKey"], one["isDuplicate"]) for one in again} == {
+        (first["taskId"], first["sessionKey"], True)
+    }
+    task = working.gateway.store.read_now(lambda tx: tx.tasks.get(first["taskId"]))
+    assert (task.owner, task.name) == (OWNER, "agent.worker")
+    changed = working.post("sessions.spawn", PACKET | {"task": "Another"}, token=OWNER_TOKEN)
+    assert changed.json()["error"]["details"]["code"] == "key_conflict"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"wakeMode": "sometimes"}, "one of cron, auto, never"),
+        ({"task": "x" * 70_000}, "task"),
+        ({"done_criteria": ["x"] * 51}, "done_criteria"),
+        ({"agentId": "nobody"}, "nobody"),
+        ({"sessionKey": "agent:worker:other"}, "agent:worker:other"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_a_wrong_packet_is_refused_with_its_field(
+    working: ServedDoors, change: dict[str, Any], says: str
+) -> None:
+    answer = working.post("sessions.spawn", PACKET | change, token=OWNER_TOKEN)
+
+    assert answer.status_code >= 400
+    assert says in answer.json()["error"]["message"]

@@ -1,0 +1,114 @@
+"""import openclaw as a command: the report, the exit status, a gateway that writes, and the guide."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.api.stand_in import served_doors
+from tests.doors.calls import UNFIT, Opens, Run
+from tests.integrations.openclaw_databases import OpenClawHome, active_row, task_row
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "import-from-openclaw.md"
+COMMAND = re.compile(r"^\$ holdfast (.+)$", re.MULTILINE)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> OpenClawHome:
+    state = OpenClawHome(tmp_path / "openclaw")
+    state.add(task_row(1), task_row(2, delivery_status="pending"), active_row(3))
+    return state
+
+
+def test_an_import_creates_the_ledger_and_says_what_it_did(run: Run, state: OpenClawHome) -> None:
+    called = run("import", "openclaw", str(state.path))
+
+    again = run("import", "openclaw", str(state.path))
+
+    assert called.status == again.status == 0
+    assert called.out.splitlines()[-1].split() == ["tasks", "3", "3", "0", "0", "0", "0", "0"]
+    assert "1 task had not ended in OpenClaw: import again within a day" in called.err
+    assert "1 update that OpenClaw still owed" in called.err
+    assert "nothing new: the ledger has all of it already" in again.err
+    shown = run("tasks", "show", task_row(1)["task_id"])
+    assert "Summarise the tides of harbour 1" in shown.out
+    entries = run("audit", "log", "--json").json["entries"]
+    assert [(one["action"], one["subject"]) for one in entries] == [("imports.begin", str(state.path))] * 2
+    assert run("store", "verify").status == 0
+
+
+def test_a_dry_run_prints_the_same_report_and_writes_nothing(
+    run: Run, state: OpenClawHome, home: Path
+) -> None:
+    preview = run("import", "openclaw", str(state.path), "--dry-run", "--json")
+
+    assert not home.exists()
+    done = run("import", "openclaw", str(state.path), "--json")
+    assert preview.json == done.json | {"isDryRun": True}
+    after = run("import", "openclaw", str(state.path), "--dry-run", "--json").json
+    assert (after["tasks"]["unchanged"], after["tasks"]["created"]) == (3, 0)
+
+
+def test_the_exit_status_is_1_if_a_row_was_left_out_and_its_text_does_no_harm(
+    run: Run, state: OpenClawHome
+) -> None:
+    state.add(task_row(4, task_id="bad\x1b]0;title\x07\u202e", status="\x9b2J"))
+
+    called, whole = (run("import", "openclaw", str(state.path), *more) for more in ((), ("--json",)))
+
+    assert called.status == whole.status == 1
+    assert "left out  task bad" in called.out
+    assert not UNFIT.search(called.out + called.err)
+    assert (whole.json["isComplete"], whole.json["tasks"]["leftOut"]) == (False, 1)
+
+
+def test_a_wrong_path_is_refused_and_creates_no_ledger(run: Run, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("tides", encoding="utf-8")
+
+    called = [run("import", "openclaw", str(tmp_path / name)) for name in ("gone", "notes.txt")]
+
+    assert [one.status for one in called] == [2, 2]
+    assert all("name OpenClaw's state directory" in one.err for one in called)
+    assert not home.exists()
+
+
+@pytest.mark.slow
+def test_with_a_gateway_the_batches_go_through_its_socket(run: Run, state: OpenClawHome, home: Path) -> None:
+    with served_doors(home):
+        called = run("import", "openclaw", str(state.path), "--json")
+        again = run("import", "openclaw", str(state.path), "--json")
+        shown = run("tasks", "show", task_row(1)["run_id"])
+        entries = run("audit", "log", "--json").json["entries"]
+
+    assert (called.status, called.json["tasks"]["created"]) == (0, 3)
+    assert again.json["tasks"]["unchanged"] == 3
+    assert shown.status == 0
+    assert [one["action"] for one in entries] == ["imports.begin"] * 2
+
+
+def test_a_remote_gateway_imports_nothing(
+    run: Run, state: OpenClawHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", "http://127.0.0.1:9")
+
+    called = run("import", "openclaw", str(state.path))
+
+    assert called.status == 3
+    assert "run it on that gateway's host" in called.err
+
+
+def test_the_commands_of_the_guide_work(run: Run, state: OpenClawHome, ledger: Opens) -> None:
+    commands = [shlex.split(line) for line in COMMAND.findall(GUIDE.read_text(encoding="utf-8"))]
+
+    statuses = [
+        run(*(str(state.path) if word == "~/.openclaw" else word for word in words)).status
+        for words in commands
+    ]
+
+    assert len(commands) == 5
+    assert set(statuses) == {0}
+    with ledger() as store:
+        assert store.read_now(lambda tx: tx.events.counts("task")) == {"succeeded": 2, "lost": 1}

@@ -1,0 +1,111 @@
+"""wakes list, history, cancel; tasks show --trail."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.store import Store
+from holdfast.testing import FakeClock
+from tests.doors.calls import Opens, Run
+from tests.engine.stage import Stage
+
+KEY = "smartwake_repo_scan_20260301T120000Z"
+
+
+async def _carry(store: Store, clock: FakeClock, locks: Path, *, cycles: int) -> str:
+    """A task that is saved before its limit, woken so often, and waits; and one that sleeps."""
+    stage = Stage(store, clock, locks)
+
+    async def work(number: int) -> int:
+        clock.advance(minutes=4)
+        return number
+
+    @hf.task(run_timeout="10m", smart_wake="always", wake_after="5m")
+    async def scan(run: hf.Run) -> None:
+        async for item in run.plan([f"page {number}" for number in range(1, 11)]):
+            await item.step(work, item.number)
+
+    @hf.task
+    async def dreamer(run: hf.Run) -> None:
+        await run.sleep("1d")
+
+    await stage.open(scan, dreamer)
+    await stage.start(dreamer())
+    handle = await stage.start(scan(), key=KEY)
+    await stage.settle()
+    for _ in range(cycles):
+        await stage.pass_time(minutes=5)
+        await stage.settle()
+    stage.kill()
+    return str(handle.id)
+
+
+@pytest.fixture
+def saved(ledger: Opens, clock: FakeClock, tmp_path: Path) -> str:
+    with ledger() as store:
+        return asyncio.run(_carry(store, clock, tmp_path / "boots", cycles=1))
+
+
+def test_wakes_and_sleeps_are_in_one_list_the_first_due_first(run: Run, saved: str) -> None:
+    (wake, sleep) = run("wakes", "list", "--json").json["wakes"]
+    first = run("wakes", "list", "--limit", "1", "--json").json
+    second = run("wakes", "list", "--page", first["nextPageToken"], "--json").json
+
+    assert (wake["taskId"], wake["reason"], wake["status"]) == (saved, "timeout_recovery", "pending")
+    assert (sleep["id"], sleep["reason"], sleep["waitsOn"]) == (None, "scheduled_progress", "sleep")
+    assert ([*first["wakes"], *second["wakes"]], second["nextPageToken"]) == ([wake, sleep], None)
+    assert run("wakes", "list", "--task", KEY, "--json").json["wakes"] == [wake]
+    assert run("wakes", "list", "--page", "nonsense").status == 2
+    assert "timeout_recovery" in run("wakes").out
+
+
+def test_the_history_of_a_task_has_a_report_in_eight_fields_for_each_cycle(run: Run, saved: str) -> None:
+    history = run("wakes", "history", "--task", KEY, "--json").json
+
+    assert [wake["status"] for wake in history["wakes"]] == ["pending", "fired"]
+    (first, second) = history["reports"]
+    assert first.keys() - {"at", "wakeId"} == {
+        "taskId",
+        "status",
+        "progressPct",
+        "currentStep",
+        "resumedFromCheckpoint",
+        "nextWakeScheduled",
+        "nextWakeAt",
+        "notes",
+    }
+    assert (first["taskId"], first["progressPct"], second["progressPct"]) == (saved, 30, 60)
+    assert (first["resumedFromCheckpoint"], second["resumedFromCheckpoint"]) == (False, True)
+    assert second["currentStep"] == "page 7"
+
+
+def test_a_task_shows_its_document_and_its_trail(run: Run, saved: str) -> None:
+    detail = run("tasks", "show", KEY, "--json").json
+
+    document: dict[str, Any] = detail["document"]
+    assert (document["taskId"], document["status"], document["retryCount"]) == (KEY, "waiting", 0)
+    assert (document["currentStep"], document["nextActions"][0]) == ("page 7", "page 7")
+    assert len(document["lastCompleted"]) == 6
+    assert len(document) == 11
+    assert [one["what"] for one in detail["trail"]] == [
+        *("run", "checkpoint", "checkpoint", "wake", "wake fired", "resume", "checkpoint", "wake")
+    ]
+    assert "wake fired" in run("tasks", "show", saved, "--trail").out
+
+
+def test_a_cancelled_wake_names_the_way_back(run: Run, saved: str) -> None:
+    (wake, _) = run("wakes", "list", "--json").json["wakes"]
+
+    called = run("wakes", "cancel", wake["id"], "--reason", "no disk")
+
+    assert called.out == f"{wake['id']} is cancelled; its task {saved} does not go on\n"
+    assert f"holdfast checkpoints retry {wake['checkpointId']}" in called.err
+    assert run("wakes", "cancel", wake["id"]).status == 0
+    assert run("wakes", "cancel", "wake_none").status == 4
+    assert run("tasks", "show", saved, "--json").json["task"]["status"] == "failed"
+    assert run("checkpoints", "retry", wake["checkpointId"]).status == 0

@@ -23,6 +23,7 @@ from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, RestartStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.recovery.rescue import BATCH, Reaper
+from holdfast.engine.recovery.wakes import firing, pausing_until_wake
 from holdfast.engine.schedules.changes import adding
 from holdfast.gateway.conversations import Conversations, settle
 from holdfast.gateway.inbox import Inbox
@@ -683,3 +684,31 @@ async def test_a_firing_that_is_interrupted_again_and_again_is_given_up_at_the_b
     assert task.status is TaskStatus.CANCELLED
     assert task.cancel_reason is not None
     assert "interrupted 3 times, and cron.max_retries is 2" in task.cancel_reason
+
+
+async def test_the_wakes_of_a_long_firing_are_no_interruptions(
+    store: Store, clock: FakeClock, homes: Callable[[str], Path]
+) -> None:
+    spec = ScheduleSpec(every_s=3600, anchor_at=clock.now(), task="task")
+    store.write_now(adding("night", spec, owner="system", now=clock.now(), known={"task"}))
+    clock.advance(hours=1)
+    await Cron(store, clock, {}).run_once()
+    dying = await RecoveringGateway.open(store, clock, homes("dying"))
+    for number in range(3):
+        (one,) = await dying.parts.claims.take(10)
+        await dying.parts.journal.save_step(one.claim, f"step {number}", 1)
+        store.write_now(pausing_until_wake(one.claim, due_at=clock.now(), now=clock.now()))
+        store.write_now(firing(due_by=clock.now(), now=clock.now()))
+        await dying.parts.resumer.resume_all()
+    await dying.parts.claims.take(10)
+    dying.die()
+    clock.advance(seconds=LATER_S)
+
+    survivor = await RecoveringGateway.open(store, clock, homes("survivor"))
+    survivor.recovery.cron = CronSettings(max_retries=1)
+    await survivor.pass_by()
+
+    (found,) = store.read_now(lambda tx: tx.firings.page("night"))
+    task = store.read_now(lambda tx: tx.tasks.get(found.task_id or ""))
+    assert (task.status, task.cancel_reason) == (TaskStatus.QUEUED, None)
+    assert (found.status, found.is_retry) == (FiringStatus.REQUEUED, True)

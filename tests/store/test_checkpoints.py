@@ -106,6 +106,23 @@ def test_a_run_has_one_open_checkpoint_at_a_time(
     assert store.read_now(lambda tx: tx.checkpoints.open_of_run(run.id)) == checkpoint
 
 
+def test_restarts_and_crashes_are_interruptions_and_a_save_at_the_time_limit_is_none(store: Store) -> None:
+    task = a_task(status=TaskStatus.PAUSED)
+    kinds = (CheckpointKind.RESTART, CheckpointKind.TIMEOUT, CheckpointKind.CRASH, CheckpointKind.TIMEOUT)
+    runs = [
+        a_run(task, number=number, status=RunStatus.RESUMED if number < 4 else RunStatus.PAUSED_FOR_RESTART)
+        for number in range(1, 5)
+    ]
+    saved = tuple(
+        a_checkpoint(run, kind=kind, status=RESUMED if run.number < 4 else PAUSED)
+        for run, kind in zip(runs, kinds, strict=True)
+    )
+    store.write_now(lambda tx: put(tx, task, *runs, checkpoints=saved))
+
+    assert store.read_now(lambda tx: tx.checkpoints.count_interruptions(task.id)) == 2
+    assert store.read_now(lambda tx: tx.checkpoints.count_interruptions("task_other")) == 0
+
+
 @pytest.mark.parametrize("settled", [RESUMED, FAILED])
 def test_a_settled_checkpoint_leaves_room_for_an_open_one(store: Store, settled: CheckpointStatus) -> None:
     before = stored_checkpoint(store, settled)

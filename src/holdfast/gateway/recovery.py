@@ -69,7 +69,6 @@ _SUMMARY = 300
 _STOPPED = frozenset({RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING})
 # Do not wait longer than this for a resume: the run may be held, or its resumer may have died.
 _RESUMED_WITHIN = 2 * DEFAULT_LEASE
-_INTERRUPTED = _STOPPED | {RunStatus.RESUMED, RunStatus.FAILED_RESUME}
 _UNDER_WAY = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
 _NOT_RESUMED = "interrupted by a restart, and cron_retry_on_interrupt is off"
 _NOT_RETRIED = "interrupted by a restart, and its schedule has retry = false"
@@ -296,8 +295,8 @@ class Recovery:
             return _NOT_RETRIED
         if own is None and not self.settings.cron_retry_on_interrupt:
             return _NOT_RESUMED
-        # Each run that was interrupted, this one included.
-        times = sum(one.status in _INTERRUPTED for one in tx.runs.of_task(task.id))
+        # This interruption included, whose checkpoint is saved by now.
+        times = tx.checkpoints.count_interruptions(task.id)
         if times > self.cron.max_retries:
             return f"interrupted {times} times, and cron.max_retries is {self.cron.max_retries}"
         return None

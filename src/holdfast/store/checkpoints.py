@@ -70,6 +70,11 @@ class CheckpointTable:
     def that_retries(self, checkpoint_id: str) -> Checkpoint | None:
         return self._maybe("checkpoint_that_retries", {"id": checkpoint_id})
 
+    def count_interruptions(self, task_id: str) -> int:
+        """How many runs of a task a restart or a crash has cut short."""
+        row = self._sql.one("count_interruptions", {"task_id": task_id})
+        return 0 if row is None else int(row[0])
+
     def claim(
         self, *, boot_id: str, token: str, limit: int, now: datetime, lease: timedelta
     ) -> list[Checkpoint]:

@@ -44,6 +44,10 @@ SELECT * FROM run_checkpoints WHERE run_id = :run_id AND status IN ('paused_for_
 -- The checkpoint that an operator's retry of this one wrote.
 SELECT * FROM run_checkpoints WHERE retry_of = :id;
 
+-- name: count_interruptions
+-- How many runs of a task a restart or a crash has cut short; saved at their time limit does not count.
+SELECT COUNT(DISTINCT run_id) FROM run_checkpoints WHERE task_id = :task_id AND kind IN ('restart', 'crash');
+
 -- name: resumes_with_token
 -- What a resumer holds already, if the answer to its claim was lost.
 SELECT * FROM run_checkpoints

@@ -32,7 +32,7 @@ async def _carry(store: Store, clock: FakeClock, locks: Path, *, cycles: int) ->
 
     @hf.task
     async def dreamer(run: hf.Run) -> None:
-        await run.sleep("1d")
+        await run.sleep("1d", reason="poll the build")
 
     await stage.open(scan, dreamer)
     await stage.start(dreamer())
@@ -57,7 +57,8 @@ def test_wakes_and_sleeps_are_in_one_list_the_first_due_first(run: Run, saved: s
     second = run("wakes", "list", "--page", first["nextPageToken"], "--json").json
 
     assert (wake["taskId"], wake["reason"], wake["status"]) == (saved, "timeout_recovery", "pending")
-    assert (sleep["id"], sleep["reason"], sleep["waitsOn"]) == (None, "scheduled_progress", "sleep")
+    assert (sleep["id"], sleep["reason"]) == (None, "poll the build")
+    assert sleep["waitsOn"] == "sleep:poll the build"
     assert ([*first["wakes"], *second["wakes"]], second["nextPageToken"]) == ([wake, sleep], None)
     assert run("wakes", "list", "--task", KEY, "--json").json["wakes"] == [wake]
     assert run("wakes", "list", "--page", "nonsense").status == 2

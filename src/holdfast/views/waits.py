@@ -158,7 +158,8 @@ def _words(
             command = f"holdfast reviews resolve {subject} {'|'.join(DECISIONS)}"
             return f"waits for a review of {what}: run `{command}`", command
         case "sleep":
-            return ("sleeps" if until is None else f"sleeps until {until:%Y-%m-%d %H:%M:%S} UTC"), None
+            until_when = "" if until is None else f" until {until:%Y-%m-%d %H:%M:%S} UTC"
+            return f"sleeps{until_when}" + (f": {subject}" if subject else ""), None
         case "boot":
             why = "which may still be performing one of its effects"
             return f"waits for the end of process {subject}, {why}{at_latest}", None

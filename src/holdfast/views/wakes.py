@@ -22,6 +22,7 @@ from holdfast.core.wake_contract import (
     percent_done,
 )
 from holdfast.views.text import maybe_line, one_line
+from holdfast.views.waits import kind_of
 
 MAX_SHOWN = 50
 
@@ -61,13 +62,14 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def of_wait(cls, run: RunRecord, *, due_at: datetime | None) -> WakeView:
-        """A sleep ends by its time, everything else by its cause."""
-        reason = WakeReason.SCHEDULED_PROGRESS if run.waits_on == "sleep" else WakeReason.DEPENDENCY_READY
+        """A sleep ends by its time, and may have a reason of its author's own; all else ends by its cause."""
+        kind, own_reason = kind_of(run.waits_on or "")
+        reason = WakeReason.SCHEDULED_PROGRESS if kind == "sleep" else WakeReason.DEPENDENCY_READY
         return cls(
             id=None,
             task_id=one_line(run.task_id),
             checkpoint_id=None,
-            reason=reason.value,
+            reason=one_line(own_reason) if kind == "sleep" and own_reason else reason.value,
             status=WakeStatus.PENDING,
             attempt=1,
             due_at=due_at,

@@ -75,6 +75,37 @@ async def test_a_long_sleep_needs_no_process_and_is_counted_from_its_begin(stage
     assert await runs_of(stage, handle) == [RunStatus.SUCCEEDED]
 
 
+async def test_a_sleep_says_what_it_is_woken_for(stage: Stage) -> None:
+    @hf.task
+    async def polls(run: hf.Run) -> int:
+        await run.sleep("8h", reason="poll the build")
+        return run.number
+
+    await stage.open(polls)
+    handle = await stage.start(polls())
+    await stage.settle()
+    waits_on = (await handle.task()).waits_on
+    await in_new_processes(stage, handle, polls)
+
+    assert waits_on == "sleep:poll the build"
+    assert await stage.result(handle) == 1
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 101, "two\nlines", 7])
+async def test_a_reason_is_a_few_words(quick: Stage, reason: object) -> None:
+    @hf.task(attempts=1)
+    async def polls(run: hf.Run) -> None:
+        await run.sleep("8h", reason=reason)  # type: ignore[arg-type]
+
+    await quick.open(polls)
+    handle = await quick.start(polls())
+    await quick.settle()
+
+    failure = (await handle.task()).failure
+    assert failure is not None
+    assert "reason" in failure.message
+
+
 async def test_what_was_done_before_a_wait_is_not_done_again(stage: Stage) -> None:
     done: list[str] = []
 

@@ -53,7 +53,7 @@ from holdfast.engine.program.loop_exit import was_left_on_purpose
 from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.program import ENDLESS, RunProgram
 from holdfast.engine.program.restart_requests import OnRestart, RestartRequests
-from holdfast.engine.program.waits import sending
+from holdfast.engine.program.waits import check_reason, sending
 from holdfast.engine.recovery.checkpoints import recording
 from holdfast.store import Store, Tx
 
@@ -342,11 +342,15 @@ class Run(_Stepping):
 
     # --- waits
 
-    async def sleep(self, duration: Duration) -> None:
-        """Durable: counted from the first time, through every restart."""
+    async def sleep(self, duration: Duration, *, reason: str | None = None) -> None:
+        """Durable: counted from the first time, through every restart.
+
+        `reason` says in a few words what the task is woken for; `holdfast wakes list` shows it.
+        """
         length = parse_duration("sleep", duration)
+        why = None if reason is None else check_reason(reason)
         key = await self._program.key("sleep")
-        await self._program.waits.sleep_until(key, self._live.clock.now() + length)
+        await self._program.waits.sleep_until(key, self._live.clock.now() + length, why=why)
 
     async def ask(
         self,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import ClaimLost, IllegalMove
+from holdfast.core.errors import BadInput, ClaimLost, IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_question_id
 from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
@@ -31,6 +31,7 @@ from holdfast.store.blobs import pack, pack_beside
 
 # A wait that ends sooner than this keeps the program in memory.
 STAY_LOADED = timedelta(seconds=30)
+MAX_REASON_CHARS = 100
 
 
 class Waits:
@@ -41,21 +42,27 @@ class Waits:
         self._past = past
 
     async def sleep_until(
-        self, key: Key, until: datetime, act: Callable[[Tx], object] = lambda _tx: None
+        self,
+        key: Key,
+        until: datetime,
+        act: Callable[[Tx], object] = lambda _tx: None,
+        *,
+        why: str | None = None,
     ) -> None:
         """Sleep until then, counted from the first call: a restart does not begin it anew."""
         found = self._past.find(key)
         if found is None:
             payload = encode_payload("until", until.isoformat())
             found = await self.note(key, payload, act)
-        await self.pass_time(datetime.fromisoformat(str(decode_payload(found.result))))
+        await self._pass_time(datetime.fromisoformat(str(decode_payload(found.result))), why)
 
-    async def pass_time(self, until: datetime) -> None:
+    async def _pass_time(self, until: datetime, why: str | None) -> None:
         """A short sleep stays in memory; a long one gives up the claim."""
+        waits_on = "sleep" if why is None else f"sleep:{why}"
         while (remaining := until - self._live.clock.now()) > timedelta(0):
             self._live.check()
             if remaining > STAY_LOADED:
-                await self._give_up("sleep", until, TaskStatus.WAITING, look=lambda _tx: None)
+                await self._give_up(waits_on, until, TaskStatus.WAITING, look=lambda _tx: None)
             await self._live.sleep(remaining.total_seconds())
         self._live.check()
         deadline = self._live.deadline
@@ -326,6 +333,13 @@ class Waits:
             return None if any(not tx.tasks.lock(child.id).has_ended for child in living) else b"null"
 
         await self._give_up("children", None, TaskStatus.WAITING, look=look)
+
+
+def check_reason(reason: str) -> str:
+    """What a task is woken for, in the words of its author. Raises BadInput."""
+    if isinstance(reason, str) and not 0 < len(reason.strip()) <= MAX_REASON_CHARS:
+        raise BadInput("reason", f'a few words are needed, at most {MAX_REASON_CHARS} characters: "poll CI"')
+    return check_name("reason", reason)
 
 
 def late_failure(what: str) -> bytes:

@@ -9,6 +9,7 @@ from holdfast.core.errors import SettingsError
 
 _MAX_SHOWN_CHARS = 100
 _PLACE = re.compile(r"^(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
+_FIELD = re.compile(r"Object (contains )?(?P<kind>unknown|missing required) field `(?P<name>[^`]*)`")
 _KINDS = {
     "int": "a whole number",
     "float": "a number",
@@ -49,6 +50,12 @@ def expected(key: str, message: str) -> str:
     """What msgspec expected, in words."""
     if message.startswith("Invalid enum value"):
         return f"write {meaning(key)}"
+    field = _FIELD.match(message)
+    if field is not None:
+        # A table inside this setting.
+        if field["kind"] == "missing required":
+            return f"{field['name']} must be set"
+        return f"it has no key {field['name']}: remove that key, or correct its name"
     found = _PLACE.match(message)
     assert found is not None
     why = found["why"].partition(", got ")[0].removeprefix("Expected ")

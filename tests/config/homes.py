@@ -66,6 +66,9 @@ EVERY_KEY: dict[str, Any] = {
         "main": {
             "command": ["claude", "-p"],
             "stdin": "json",
+            "run_timeout_s": 30.0,
+            "done_files": ["report.md"],
+            "done_command": ["pytest", "-q"],
             "timeout_s": 60.0,
             "directory": "work",
             "env": {"ANTHROPIC_API_KEY": "KEY_OF_MAIN"},

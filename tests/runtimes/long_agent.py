@@ -100,6 +100,15 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         wait()
+    elif WAY in ("hasty", "hasty_done"):
+        # Says that it is done at each start, and comes further only afterwards.
+        if len(lines("heard")) > 1:
+            note("report.md", "tides" if len(lines("heard")) > 2 else "nothing")
+        if WAY == "hasty_done":
+            save(document(status="done"))
+        print("All done.")
+    elif WAY in ("never_done", "done"):
+        print("All done.")
     elif WAY == "silent":
         wait()
     elif WAY == "stuck":

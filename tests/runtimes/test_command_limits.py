@@ -25,6 +25,9 @@ from tests.gateway.chats import Chat
 
 AGENT = str(Path(__file__).with_name("long_agent.py"))
 STEPS = ["read", "think", "write"]
+# What must hold before an answer counts, and the names of both.
+CRITERIA = {"done_files": ["report.md"], "done_command": ["grep", "-q", "tides", "report.md"]}
+BOTH = ["report.md exists", "grep -q tides report.md succeeds"]
 
 
 @pytest.fixture
@@ -215,6 +218,54 @@ async def test_an_agent_that_comes_no_further_is_given_up_after_five_wakes(
     task = agent.task
     assert (task.status, task.failure and task.failure.kind) == (TaskStatus.FAILED, "failed_resume")
     assert not await stage.pass_time()
+
+
+@pytest.mark.parametrize("way", ["hasty", "hasty_done"])
+async def test_an_agent_that_says_done_too_early_is_woken_and_told_what_is_missing(
+    stage: Stage, tmp_path: Path, way: str
+) -> None:
+    agent = LongAgent(stage, tmp_path, way, **CRITERIA)
+
+    assert (await agent.ask())[-1] == "agent: All done."
+
+    packets = [one.packet for one in agent.heard]
+    assert [one and one.unmet for one in packets] == [None, BOTH, BOTH[1:]]
+    assert packets[1] is not None
+    assert (packets[1].done_criteria, packets[1].reason) == (BOTH, "scheduled_progress")
+    assert packets[1].resume.next_actions == [f"make this hold: {one}" for one in BOTH]
+    checked = [(one["met"], list(one["unmet"])) for one in agent.events(EventKind.DONE_CHECKED)]
+    assert checked == [([], BOTH), (BOTH[:1], BOTH[1:]), (BOTH, [])]
+    assert agent.task.status is TaskStatus.SUCCEEDED
+
+
+async def test_an_agent_that_is_never_done_fails_after_five_wakes_and_names_each_check(
+    stage: Stage, tmp_path: Path
+) -> None:
+    agent = LongAgent(stage, tmp_path, "never_done", **CRITERIA)
+
+    await agent.ask(cycles=20)
+
+    task = agent.task
+    assert (task.status, len(agent.heard)) == (TaskStatus.FAILED, 5)
+    assert task.failure is not None
+    assert task.failure.kind == "failed_resume"
+    assert "not done: report.md exists: report.md does not exist; grep" in task.failure.message
+    assert not await stage.pass_time()
+
+
+async def test_a_done_command_does_not_inherit_what_its_agent_does_not(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", "a-token-of-the-gateway")
+    monkeypatch.setenv("HOLDFAST_SECRET_SEA", "a-secret-of-the-gateway")
+    check = ["sh", "-c", "env > found"]
+    agent = LongAgent(stage, tmp_path, "done", done_command=check)
+
+    assert await agent.ask() == ["agent: All done."]
+
+    found = (tmp_path / "found").read_text()
+    assert "PATH=" in found
+    assert "of-the-gateway" not in found
 
 
 async def test_an_artifact_that_changed_before_the_wake_is_asked_about(stage: Stage, tmp_path: Path) -> None:

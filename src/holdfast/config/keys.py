@@ -236,6 +236,16 @@ KEYS: tuple[Key, ...] = (
         "How a command is warned before its run_timeout_s: a line on its `stdin`, or the signal `SIGUSR1`",
     ),
     Key(
+        "agents.*.done_files",
+        _RESTART,
+        "Files that must exist before a command's answer counts; until then it is woken to go on",
+    ),
+    Key(
+        "agents.*.done_command",
+        _RESTART,
+        "A command that must end with status 0 before the answer counts; it only looks",
+    ),
+    Key(
         "agents.*.directory",
         _RESTART,
         "The agent's working directory, relative to the home; default: the home",

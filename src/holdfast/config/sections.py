@@ -241,6 +241,9 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     run_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
     # How a command is warned before that; None: not at all.
     warn: Literal["stdin", "SIGUSR1"] | None = None
+    # What must hold before a command's answer counts: files, and a command that ends with status 0.
+    done_files: list[str] = []
+    done_command: list[str] = []
     directory: str | None = None
     # The agent's variable, and the name of the gateway's variable with its value; never a value.
     env: dict[str, str] = {}
@@ -277,6 +280,13 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         if limit is not None and self.timeout_s is not None and limit > self.timeout_s:
             fix = f"one run may not take longer than the whole answer (timeout_s = {self.timeout_s:g})"
             self._refuse("run_timeout_s", f"{fix}; set a shorter one, such as 600")
+        for key in ("done_files", "done_command"):
+            given: list[str] = getattr(self, key)
+            if given and (not self.command or limit is None):
+                fix = "only a command with a run_timeout_s is started again until it is done"
+                self._refuse(key, f"{fix}; set both, or remove this key")
+            if any(not one.strip() or "\0" in one for one in given):
+                self._refuse(key, 'write a list of words, such as ["report.md"] or ["pytest", "-q"]')
         if self.stdin == "guided" and limit is None:
             self._refuse("stdin", "guided tells a command about its time limit; set run_timeout_s, too")
         if self.warn is None:

@@ -24,6 +24,10 @@ class DoneCheck(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     predicate: Callable[..., Any] | None = None
     timeout: timedelta = timedelta(minutes=1)
+    # Where a relative path begins and a command works; None: where the worker was started.
+    directory: str | None = None
+    # Variables that a command does not inherit.
+    hidden: tuple[str, ...] = ()
 
 
 def file_exists(path: str, *, name: str | None = None) -> DoneCheck:

@@ -5,6 +5,7 @@ With a run_timeout_s, a command may hand over a checkpoint instead of an answer:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from holdfast.core.smart_wake import SmartWake
 from holdfast.core.wake_contract import ResumePacket, ResumeStep, TaskDocument
 from holdfast.engine.program.artifact_checks import ArtifactChecks
 from holdfast.engine.program.author_api import Run
+from holdfast.runtimes.agent_done import checks_of, undone, unmet_criteria
 from holdfast.runtimes.command_turns import AgentTurn, TurnInput, speak_once, turn_input
 from holdfast.runtimes.contract import AgentFailed, AgentInput, Speak
 from holdfast.runtimes.handover import HandedDocument, hand_over, tell_refused
@@ -130,6 +132,7 @@ class CommandAgent:
         self._directory = settings.directory
         if settings.directory is not None and home is not None:
             self._directory = str(in_home(home, settings.directory, key=f"agents.{name}.directory"))
+        self._checks = checks_of(settings)
         # Never the directory where the gateway was started: its files are not trusted.
         self._otherwise = None if home is None else str(home)
 
@@ -158,35 +161,67 @@ class CommandAgent:
                 and answer.strip()
             ):
                 # It wrote the file on its way, and then came to its answer: it asks for nothing more.
-                return self._answer_of(msgspec.structs.replace(turn, stdout=answer))
-            if document is None:
-                if found.problems and not turn.has_timed_out and turn.exit_code == 0:
-                    why = "it handed over a checkpoint that cannot be believed, and no other"
-                    raise AgentFailed(f"agent {self._name}: {why}: {found.problems[-1]}")
-                return self._answer_of(msgspec.structs.replace(turn, stdout=answer))
-            if document.status == "done":
-                # A command that is done and was only too slow to end has done its work.
-                exit_code = 0 if turn.has_timed_out else turn.exit_code
-                done = msgspec.structs.replace(turn, stdout=answer, exit_code=exit_code, has_timed_out=False)
-                return self._answer_of(done)
+                document = msgspec.structs.replace(document, status="done")
+            if document is None and found.problems and is_own_end:
+                why = "it handed over a checkpoint that cannot be believed, and no other"
+                raise AgentFailed(f"agent {self._name}: {why}: {found.problems[-1]}")
+            if document is None or document.status == "done":
+                ended = msgspec.structs.replace(turn, stdout=answer)
+                if document is not None and turn.has_timed_out:
+                    # A command that is done and was only too slow to end has done its work.
+                    ended = msgspec.structs.replace(ended, exit_code=0, has_timed_out=False)
+                said = self._answer_of(ended)
+                if not (unmet := await self._unmet(run)):
+                    return said
+                cycle = await self._go_on(run, heard, cycle, document, turn, unmet)
+                continue
             if document.status == "failed":
                 raise AgentFailed(f"agent {self._name} says that it failed: {_last_error(document)}")
             if document.status == "blocked":
                 asked = f"agent {self._name} is blocked: {_last_error(document)}. What should it do?"
                 cycle = Cycle(document=document, answer=str(await run.ask(asked)))
                 continue
-            if self._smart_wake(run, heard) is SmartWake.NEVER:
-                why = "it handed over a checkpoint at its run_timeout_s, and smart_wake is never"
-                raise AgentFailed(f"agent {self._name}: {why}")
-            handed = HandedDocument(
-                document=document,
-                before=cycle.document,
-                directory=Path(self._directory or self._otherwise or "."),
-                is_timeout=turn.was_warned or turn.has_timed_out or turn.was_interrupted,
-                deadline=self._deadline(run),
-            )
-            await hand_over(run, handed)
-            cycle = Cycle(document=document)
+            cycle = await self._go_on(run, heard, cycle, document, turn)
+
+    async def _unmet(self, run: Run) -> dict[str, str]:
+        """The done criteria that do not hold, now that the command says that it is done."""
+        if not self._checks:
+            return {}
+        hidden = self._hidden | run._live.place.secrets.variables  # noqa: SLF001 - not handed on
+        return await unmet_criteria(
+            run, self._checks, directory=self._directory or self._otherwise, hidden=hidden
+        )
+
+    async def _go_on(
+        self,
+        run: Run,
+        heard: AgentInput,
+        cycle: Cycle,
+        document: TaskDocument | None,
+        turn: AgentTurn,
+        unmet: Mapping[str, str] | None = None,
+    ) -> Cycle:
+        """Hand over the document, and return in the run that the wake started. Raises AgentFailed if the
+        command is not to be woken."""
+        missing = {} if unmet is None else unmet
+        if self._smart_wake(run, heard) is SmartWake.NEVER:
+            why = "handed over a checkpoint at its run_timeout_s, and smart_wake is never"
+            if missing:
+                shown = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+                why = f"says that it is done, and this does not hold: {shown}"
+            raise AgentFailed(f"agent {self._name} {why}")
+        if document is None or missing:
+            document = undone(document, run, missing, run._live.clock.now())  # noqa: SLF001 - its clock
+        handed = HandedDocument(
+            document=document,
+            before=cycle.document,
+            directory=Path(self._directory or self._otherwise or "."),
+            is_timeout=not missing and (turn.was_warned or turn.has_timed_out or turn.was_interrupted),
+            unmet=tuple(missing),
+            deadline=self._deadline(run),
+        )
+        await hand_over(run, handed)
+        return Cycle(document=document)
 
     async def _turn(self, run: Run, heard: AgentInput, cycle: Cycle) -> AgentTurn:
         message, settings = heard.message, self._settings
@@ -218,7 +253,8 @@ class CommandAgent:
             turn_input.reset(token)
 
     def _input(self, run: Run, heard: AgentInput, cycle: Cycle) -> TurnInput:
-        live, packet = run._live, _packet_of(run, heard, cycle)  # noqa: SLF001 - what the run may not hand on
+        live = run._live  # noqa: SLF001 - what the run may not hand on
+        packet = _packet_of(run, heard, cycle, [one.name for one in self._checks])
         # Read for each message: a reload of the settings may have declared more secrets.
         declared = live.place.secrets.variables
         given = TurnInput(
@@ -298,7 +334,7 @@ def _last_error(document: TaskDocument) -> str:
     return clean_text(" ".join(said.split()), max_chars=_SHOWN_CHARS)
 
 
-def _packet_of(run: Run, heard: AgentInput, cycle: Cycle) -> AgentPacket | None:
+def _packet_of(run: Run, heard: AgentInput, cycle: Cycle, criteria: Sequence[str]) -> AgentPacket | None:
     document, resumed, spawned = cycle.document, run.resumed, heard.packet
     if document is None:
         return None
@@ -306,10 +342,11 @@ def _packet_of(run: Run, heard: AgentInput, cycle: Cycle) -> AgentPacket | None:
     return AgentPacket(
         task_id=run.task_id if spawned is None else spawned.task_id,
         resume=ResumeStep(current_step=document.current_step, next_actions=document.next_actions),
-        done_criteria=[] if spawned is None else spawned.done_criteria,
+        done_criteria=[*criteria, *([] if spawned is None else spawned.done_criteria)],
         objective=document.goal or run._live.task.goal,  # noqa: SLF001 - the task's own
         checkpoint="" if known is None else known.checkpoint,
         reason="answered" if cycle.answer is not None or known is None else known.reason,
+        unmet=[] if known is None else known.unmet,
         document=document,
         artifacts=() if resumed is None else resumed.artifacts,
         answer=cycle.answer,

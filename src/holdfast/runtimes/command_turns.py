@@ -136,7 +136,7 @@ async def speak_once(
     if given.timeout_s is not None and given.timeout_s <= 0:
         raise CommandNotStarted("the timeout_s of its agent was over before it was started again")
     directory, key = make_directory(receipts_place(given.receipts)), current_key()
-    env = {**dict.fromkeys(_hidden(os.environ, given.hidden)), CHECKPOINT_VARIABLE: None, **env}
+    env = {**dict.fromkeys(hidden_from_agents(os.environ, given.hidden)), CHECKPOINT_VARIABLE: None, **env}
     checkpoint = checkpoint_file(directory, key) if given.may_hand_over else None
     if checkpoint is not None:
         make_directory(checkpoint.parent)
@@ -158,7 +158,7 @@ def _turn_of(done: Done) -> AgentTurn:
     )
 
 
-def _hidden(environ: Mapping[str, str], named: Collection[str]) -> list[str]:
+def hidden_from_agents(environ: Mapping[str, str], named: Collection[str]) -> list[str]:
     """The variables that a command does not inherit. The ledger's URL may hold a password."""
     found = [one for one in environ if one in named or one in _HIDDEN or one.startswith(PREFIX)]
     url = environ.get(STORE_VARIABLE, "")

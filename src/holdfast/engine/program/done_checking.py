@@ -30,9 +30,9 @@ async def _why_not(check: DoneCheck, result: Any) -> str | None:
     try:
         async with asyncio.timeout(check.timeout.total_seconds()):
             if check.path is not None:
-                return await asyncio.to_thread(_why_no_file, check.path)
+                return await asyncio.to_thread(_why_no_file, check.path, check.directory)
             if check.command:
-                return await _why_command_failed(check.command)
+                return await _why_command_failed(check)
             return await _why_not_true(check, result)
     except TimeoutError:
         return f"it took longer than {check.timeout}"
@@ -40,16 +40,18 @@ async def _why_not(check: DoneCheck, result: Any) -> str | None:
         return f"{type(error).__name__}: {error}"
 
 
-def _why_no_file(path: str) -> str | None:
-    place = Path(path).expanduser()
+def _why_no_file(path: str, directory: str | None) -> str | None:
+    place = Path(directory or ".") / Path(path).expanduser()
     if not place.is_file():
         return f"{path} does not exist"
     return None if place.stat().st_size else f"{path} is empty"
 
 
-async def _why_command_failed(command: tuple[str, ...]) -> str | None:
+async def _why_command_failed(check: DoneCheck) -> str | None:
     child = await asyncio.create_subprocess_exec(
-        *command,
+        *check.command,
+        cwd=check.directory,
+        env={name: value for name, value in os.environ.items() if name not in check.hidden},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

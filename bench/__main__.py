@@ -74,12 +74,17 @@ def main() -> int:
         kept_steps.bench_sqlite(report, directory, open_sqlite, size=size)
         flows.bench_sqlite(report, directory, open_sqlite, nodes=nodes, flows=small_flows)
         sealing.bench(report, directory, size=size)
-        wakes.bench_sqlite(report, directory, open_sqlite, stored=5_000 if options.quick else 100_000)
+        stored = 5_000 if options.quick else 100_000
+
+        def new_file(name: str) -> Store:
+            return open_sqlite(directory / name / "ledger.db")
+
+        wakes.bench(report, new_file, kind="SQLite", stored=stored)
         gateway.bench_sqlite(
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
         )
         operators.bench_sqlite(report, directory, open_sqlite, finished=finished)
-        schedules.bench(report, directory, open_sqlite, kind="SQLite")
+        schedules.bench(report, new_file, kind="SQLite")
         hostile.bench(report, directory, calls=20 if options.quick else 40)
         if options.only is None or "SQLite" not in options.only:
             with PostgresServer.start(directory / "postgres", durable=True) as server:
@@ -96,6 +101,12 @@ def main() -> int:
                 operators.bench_postgres(
                     report, directory, server.create_database, open_postgres, finished=finished
                 )
+
+                def new_database(_name: str) -> Store:
+                    return open_postgres(server.create_database())
+
+                wakes.bench(report, new_database, kind="PostgreSQL", stored=stored)
+                schedules.bench(report, new_database, kind="PostgreSQL")
         history.bench(report, directory, open_sqlite, finished=finished)
     if options.json:
         print(msgspec.json.encode(report.rows).decode())

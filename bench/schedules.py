@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 from bench.measure import Report, timed
 from holdfast.core.clock import Clock
@@ -65,13 +64,13 @@ def passes(open_store: Callable[[], Store], far: int) -> float:
         store.close()
 
 
-def bench(report: Report, directory: Path, open_store: Callable[[Path], Store], *, kind: str) -> None:
+def bench(report: Report, opened: Callable[[str], Store], *, kind: str) -> None:
     name = f"{kind}: a pass with {DUE} schedules due: {STORED:,} stored / {DUE} stored"
     if not report.wants(name):
         return
     numbers = iter(range(1000))
 
     def place() -> Store:
-        return open_store(directory / f"schedules-{next(numbers)}" / "ledger.db")
+        return opened(f"schedules-{next(numbers)}")
 
     report.times(name, lambda: passes(place, STORED), lambda: passes(place, 0), target=1.5, rounds=3)

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
@@ -23,13 +22,13 @@ _BATCH = 10_000
 DUE = 10
 
 
-def bench_sqlite(report: Report, directory: Path, opened: Callable[[Path], Store], *, stored: int) -> None:
-    name = f"SQLite: a tick that fires {DUE} wakes of {stored:,} / of {DUE}"
+def bench(report: Report, opened: Callable[[str], Store], *, kind: str, stored: int) -> None:
+    name = f"{kind}: a tick that fires {DUE} wakes of {stored:,} / of {DUE}"
     if not report.wants(name):
         return
     with (
-        contextlib.closing(opened(directory / "many-wakes.db")) as many,
-        contextlib.closing(opened(directory / "few-wakes.db")) as few,
+        contextlib.closing(opened("many-wakes")) as many,
+        contextlib.closing(opened("few-wakes")) as few,
     ):
         put(many, stored, later=timedelta(days=1))
         # The cost of a tick grows with what is due, not with what is stored.

@@ -20,7 +20,7 @@ from holdfast.core.transitions import FiringStatus, TaskStatus
 from holdfast.engine.client.schedules import Schedules
 from holdfast.engine.ledger.ledger import cancelling
 from holdfast.engine.schedules.changes import ScheduleLimits
-from holdfast.engine.schedules.firing import Fired
+from holdfast.engine.schedules.firing import Fired, settling
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, FakeClock, RepeatingStore, memory_store
@@ -249,6 +249,44 @@ async def test_a_firing_that_waits_starts_when_the_one_before_has_ended(
     await service.run_once()
 
     assert outcomes(store) == ["failed", "running", "due"]
+
+
+async def test_firings_that_wait_behind_a_stuck_one_keep_no_other_schedule_from_starting(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.schedule.cron.BATCH", 3)
+    own = schedules(store, clock)
+    for name in ("stuck", "stuck-too"):
+        await own.add(name, nightly(), every="1m")
+    service = Cron(store, clock, {})
+    for _ in range(5):
+        clock.advance(minutes=1)
+        await service.run_once()
+    await own.add("night", nightly(), every="1m")
+    for _ in range(3):
+        clock.advance(minutes=1)
+        await service.run_once()
+    assert outcomes(store) == ["running", "due", "due"]
+
+    end(store, clock, history(store)[0])
+    await service.run_once()
+
+    assert outcomes(store) == ["failed", "running", "due"]
+
+
+async def test_a_look_at_firings_that_wait_writes_nothing_until_one_can_start(
+    store: Store, clock: FakeClock
+) -> None:
+    await schedules(store, clock).add("night", nightly(), every="1h")
+    for _ in range(4):
+        clock.advance(hours=1)
+        await Cron(store, clock, {}).run_once()
+
+    assert store.read_now(lambda tx: tx.firings.startable(limit=9)) == []
+    end(store, clock, history(store)[0])
+    store.write_now(settling([history(store)[0].id], now=clock.now()))
+
+    assert store.read_now(lambda tx: tx.firings.startable(limit=9)) == [history(store)[1]]
 
 
 async def test_replace_cancels_a_task_that_a_worker_runs_and_starts_after_it(

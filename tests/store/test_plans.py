@@ -122,11 +122,11 @@ MAY_SORT = {
     "resumes_with_token",
     "resuming_of_boot",
     "runs_of_boot",
+    "startable_firings",
     "steps_from",
     "steps_of_scope_from",
     "steps_of_task",
     "steps_of_tasks",
-    "waiting_firings",
 }
 
 

@@ -229,13 +229,19 @@ class Cron(PollingService):
             await self._store.write(settling([one.id for one in ended], now=now))
             if len(ended) < BATCH:
                 break
-        if self._is_held:
-            return
-        waiting = await self._store.read(lambda tx: tx.firings.waiting(limit=BATCH))
-        if not waiting:
-            return
+        after: Firing | None = None
+        while not self._is_held:
+            waiting = await self._store.read(
+                lambda tx, after=after: tx.firings.startable(after=after, limit=BATCH)  # type: ignore[misc]
+            )
+            await self._start(waiting, now)
+            if len(waiting) < BATCH:
+                return
+            after = waiting[-1]
+
+    async def _start(self, waiting: Sequence[Firing], now: datetime) -> None:
         names = sorted({one.schedule for one in waiting})
-        known = await self._store.read(lambda tx: tx.schedules.get_many(names))
+        known = await self._store.read(lambda tx: tx.schedules.get_many(names)) if names else {}
         for one in waiting:
             schedule = known.get(one.schedule)
             if schedule is not None and not self._is_ours(schedule):

@@ -171,9 +171,12 @@ class FiringTable(Prunable[Firing]):
         params = {"before": before or _LAST_ID, "limit": limit}
         return [firing_from_row(row) for row in self._sql.all("page_of_all_firings", params)]
 
-    def waiting(self, *, limit: int) -> list[Firing]:
-        """Firings of tasks and commands that have not started, oldest first."""
-        return [firing_from_row(row) for row in self._sql.all("waiting_firings", {"limit": limit})]
+    def startable(self, *, after: Firing | None = None, limit: int) -> list[Firing]:
+        """Firings of tasks and commands that have waited and for which no other one is in the way, oldest
+        first; and those whose schedule was removed."""
+        place = (-1, "") if after is None else (to_micros(after.occurrence_at), after.id)
+        params = {"after_at": place[0], "after": place[1], "limit": limit}
+        return [firing_from_row(row) for row in self._sql.all("startable_firings", params)]
 
     def to_settle(self, *, limit: int) -> list[Firing]:
         """Open firings of tasks and commands whose task has ended."""

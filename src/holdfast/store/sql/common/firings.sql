@@ -68,9 +68,18 @@ SELECT * FROM firings WHERE id < :before ORDER BY id DESC LIMIT :limit;
 SELECT * FROM firings WHERE schedule = :schedule AND status IN ('due', 'running', 'requeued')
  ORDER BY occurrence_at, id LIMIT :limit;
 
--- name: waiting_firings
--- Firings of tasks and commands that have not started, oldest first.
-SELECT * FROM firings WHERE status = 'due' AND message_id IS NULL AND task_id IS NULL
+-- name: startable_firings
+-- Firings that have waited and may start, oldest first, a page at a time.
+-- Of each schedule only the first, if none before it is open: a stuck schedule fills no page. Of a removed
+-- schedule, all: they are given up.
+SELECT * FROM firings AS waiting
+ WHERE status = 'due' AND message_id IS NULL AND task_id IS NULL AND (occurrence_at, id) > (:after_at, :after)
+   AND (NOT EXISTS (SELECT 1 FROM firings AS other
+                     WHERE other.schedule = waiting.schedule AND other.status IN ('due', 'running', 'requeued')
+                       AND other.id <> waiting.id
+                       AND (other.task_id IS NOT NULL OR other.message_id IS NOT NULL
+                            OR other.occurrence_at < waiting.occurrence_at))
+        OR NOT EXISTS (SELECT 1 FROM schedules WHERE schedules.name = waiting.schedule))
  ORDER BY occurrence_at, id LIMIT :limit;
 
 -- name: firings_to_settle

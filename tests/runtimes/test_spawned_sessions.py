@@ -287,6 +287,28 @@ async def test_a_packet_with_wake_mode_never_is_not_woken(stage: Stage, tmp_path
     )
 
 
+@pytest.mark.parametrize(("wake_mode", "mode"), [("cron", "always"), ("never", "never"), ("auto", "never")])
+async def test_a_wake_mode_counts_for_an_agent_in_python_and_auto_is_as_the_settings_say(
+    stage: Stage, wake_mode: str, mode: str
+) -> None:
+    modes: list[str] = []
+
+    async def speak(run: hf.Run, heard: Any) -> str:
+        limit = run._live.limit
+        assert limit is not None
+        modes.append(limit.mode.value)
+        return str(heard.message.text)
+
+    options = {"timeout": None, "attempts": None, "backoff": "1s", "default_attempts": 5}
+    child = _definition("worker", speak, options | {"run_timeout": "10m", "smart_wake": "never"})
+    chat = await Chat(stage, parent(), child).begin()
+    await request(chat, PACKET | {"wakeMode": wake_mode}, owner="system")
+
+    await chat.talk()
+
+    assert modes == [mode]
+
+
 def test_a_packet_survives_its_way_through_a_message() -> None:
     packet = packet_from(PACKET)
 

@@ -12,6 +12,7 @@ from holdfast.config.sections import AgentSettings, Config
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, clean_answer
 from holdfast.core.session import agent_task
+from holdfast.core.smart_wake import SmartWake
 from holdfast.engine.conversation.spawning import packet_of
 from holdfast.engine.conversation.transcripts import hear, reply
 from holdfast.engine.program.author_api import Run
@@ -105,8 +106,9 @@ def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefi
     async def answer_message(run: Run, session_key: str, message_id: str, until: int = 0) -> str | None:
         heard = await _hear(run, session_key, message_id, until)
         limit = run._live.limit  # noqa: SLF001 - the limit of this run
-        if limit is not None and heard.packet is not None:
-            limit.mode = heard.packet.smart_wake
+        packet = heard.packet
+        if limit is not None and packet is not None and packet.smart_wake is not SmartWake.AUTO:
+            limit.mode = packet.smart_wake  # `auto` leaves it as the settings say
         said = await speak(run, heard)
         if said is not None and not isinstance(said, str):
             raise AgentFailed(f"agent {name} returned {type(said).__name__}; return text, or None")

@@ -79,7 +79,7 @@ docs: $(STAMP) ## write the generated parts of docs/ anew
 bench: $(STAMP) ## measure beside raw SQLite and raw PostgreSQL
 	@$(BIN)/python -m bench $(BENCH)
 
-demo: $(STAMP) ## tasks in flight, SIGKILL, one resume each, and the proof
+demo: $(STAMP) ## a campaign over the installed packages, SIGKILL, each item goes on once, and the proof
 	@$(BIN)/python -m holdfast demo $(DEMO)
 
 lock: $(STAMP) ## write requirements/dev.txt anew; UPGRADE=--upgrade takes newer versions

@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from bench import (
+    campaigns,
     flows,
     gateway,
     history,
@@ -63,6 +64,7 @@ def main() -> int:
     report = Report(only=options.only)
     size, sizes, finished = (300, (300,), 20_000) if options.quick else (2000, (1000, 10_000), 1_000_000)
     nodes, small_flows = (200, 100) if options.quick else (1000, 10_000)
+    campaign_items = 400 if options.quick else 10_000
     scanner.bench(report, size=100_000 if options.quick else 1_000_000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as name:
         directory = Path(name)
@@ -73,6 +75,9 @@ def main() -> int:
         )
         kept_steps.bench_sqlite(report, directory, open_sqlite, size=size)
         flows.bench_sqlite(report, directory, open_sqlite, nodes=nodes, flows=small_flows)
+        campaigns.bench_sqlite(
+            report, directory, open_sqlite, count=campaign_items, many=20_000 if options.quick else 1_000_000
+        )
         sealing.bench(report, directory, size=size)
         stored = 5_000 if options.quick else 100_000
 
@@ -95,6 +100,7 @@ def main() -> int:
                 flows.bench_postgres(
                     report, server.create_database, open_postgres, nodes=nodes, flows=small_flows
                 )
+                campaigns.bench_postgres(report, server.create_database, open_postgres, count=campaign_items)
                 gateway.bench_postgres(
                     report, directory, server.create_database, open_postgres, size=size, runs=sizes[0]
                 )

@@ -69,6 +69,13 @@ STAGES = (
         tests=["tests/crash/test_wakes.py"],
     ),
     SoakedTest(
+        name="campaigns that are killed",
+        variable="HOLDFAST_ITEMS",
+        count=10_000,
+        seconds=120,
+        tests=["tests/crash/test_campaigns.py"],
+    ),
+    SoakedTest(
         name="a gateway that is interrupted",
         variable="HOLDFAST_RESTARTS",
         count=40,

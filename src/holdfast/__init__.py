@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from holdfast.app.flows import read_flows
     from holdfast.config import Settings, read_settings
+    from holdfast.core.campaign import Campaign, CampaignSpec, Item, Phase
     from holdfast.core.clock import Clock, SystemClock
     from holdfast.core.done_checks import command_succeeds, file_exists, holds
     from holdfast.core.effect import Decision
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         KeyWrong,
         LedgerReplaced,
         NameTaken,
+        NoCampaign,
         NoLedger,
         NotDone,
         NotFound,
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     )
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims
+    from holdfast.engine.client.campaigns import Campaigns, phase
     from holdfast.engine.client.detached import DetachedTask
     from holdfast.engine.client.flow_handles import FlowHandle
     from holdfast.engine.client.flows import Flows
@@ -125,7 +128,7 @@ _ERRORS = (
     "AmbiguousId BadInput BadSignature CannotSeal CheckpointError CheckpointNotSaved CheckpointUnreadable "
     "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap FlowFailed FlowsBlended GatewaySilent "
     "HoldfastError HomeInUse HomeUnusable IllegalMove KeyConflict KeyLost KeyMissing KeyProblem KeyWrong "
-    "LedgerReplaced NameTaken NoLedger NotDone NotFound NotInRun NotReady NotYours "
+    "LedgerReplaced NameTaken NoCampaign NoLedger NotDone NotFound NotInRun NotReady NotYours "
     "OutcomeUnknown OwnerMissing PageDamaged ParentMissing PayloadTooLarge Pruned Refused RestartBlocked "
     "RestartRefused ResumesHeld RetryAfter RevisionMismatch RowDamaged RunIdTaken RunOver SchemaMismatch "
     "SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
@@ -167,6 +170,12 @@ _WHERE = {
     "OwnerTasks": "holdfast.engine.client.owner_tasks",
     "NewRecord": "holdfast.engine.producers.writes",
     "Producers": "holdfast.engine.producers.producers",
+    "Campaign": "holdfast.core.campaign",
+    "CampaignSpec": "holdfast.core.campaign",
+    "Item": "holdfast.core.campaign",
+    "Phase": "holdfast.core.campaign",
+    "Campaigns": "holdfast.engine.client.campaigns",
+    "phase": "holdfast.engine.client.campaigns",
     "Flow": "holdfast.core.flow",
     "FlowBuilder": "holdfast.engine.program.flow_builder",
     "FlowChange": "holdfast.engine.ledger.flows",
@@ -227,6 +236,9 @@ __all__ = [
     "BadSignature",
     "Budget",
     "Call",
+    "Campaign",
+    "CampaignSpec",
+    "Campaigns",
     "CannotSeal",
     "CheckpointError",
     "CheckpointNotSaved",
@@ -263,6 +275,7 @@ __all__ = [
     "HomeInUse",
     "HomeUnusable",
     "IllegalMove",
+    "Item",
     "KeyConflict",
     "KeyLost",
     "KeyMissing",
@@ -275,6 +288,7 @@ __all__ = [
     "NewFlow",
     "NewRecord",
     "NewTask",
+    "NoCampaign",
     "NoLedger",
     "NodeDefinition",
     "NotDone",
@@ -290,6 +304,7 @@ __all__ = [
     "ParentMissing",
     "Parts",
     "PayloadTooLarge",
+    "Phase",
     "PlanItem",
     "PlanTurn",
     "PlannedNode",
@@ -338,6 +353,7 @@ __all__ = [
     "open",
     "open_parts",
     "open_store",
+    "phase",
     "read",
     "read_flows",
     "read_settings",

@@ -22,6 +22,8 @@ from holdfast.core.checkpoint import CheckpointDocument
 from holdfast.core.task import NotifyPolicy, RuntimeName
 from holdfast.core.transitions import TaskStatus
 from holdfast.core.wake_contract import ResumeStep
+from holdfast.engine.campaigns.documents import ContextDocument, PhaseDocument
+from holdfast.engine.campaigns.recovery_document import RecoveryDocument
 from tests.doors.json_page import ANSWERS
 
 # In the words of OpenClaw's protocol.
@@ -47,7 +49,16 @@ def structs_in(hint: Any, seen: set[type] | None = None) -> Iterator[type[msgspe
     """Every struct inside a type, itself first."""
     # A checkpoint holds its document as it is stored, which has a published schema of its own; a packet has
     # the words of the contract for long tasks, so that an agent can send the one that it has read.
-    seen = {CheckpointDocument, SpawnAsked, ResumeStep} if seen is None else seen
+    # The two documents of a campaign's phase keep the spelling of the files that they are compared with.
+    foreign: set[type] = {
+        CheckpointDocument,
+        ContextDocument,
+        PhaseDocument,
+        RecoveryDocument,
+        SpawnAsked,
+        ResumeStep,
+    }
+    seen = foreign if seen is None else seen
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in seen:
         seen.add(hint)
         yield hint

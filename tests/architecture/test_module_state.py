@@ -46,6 +46,7 @@ CACHES = {
     ("store/outer_keys.py", "_printed_key"): "what the operator's key command prints",
     ("store/queries.py", "load_queries"): "queries, which are files of the package",
     ("store/expected_schema.py", "_read_shape"): "the tables that a list of migrations makes",
+    ("store/dashboard_views.py", "_texts"): "views, which are a file of the package",
     ("store/user_sql.py", "our_tables"): "the names of the ledger's own tables",
     ("tools/http.py", "_trust"): "the certificates that the machine trusts; loading them takes milliseconds",
 }

@@ -10,6 +10,8 @@ from enum import StrEnum
 import msgspec
 import pytest
 
+from holdfast.core.alert import AlertActionKind, AlertSeverity, VerdictKind
+from holdfast.core.campaign_checkpoint import CampaignCheckpointKind
 from holdfast.core.checkpoint import CheckpointKind
 from holdfast.core.effect import EffectClass
 from holdfast.core.flow import FlowMode
@@ -33,6 +35,10 @@ TABLE_OF = {
     "delivery": "deliveries",
     "flow": "flows",
     "node": "flow_nodes",
+    "campaign": "campaigns",
+    "item": "item_phases",
+    "alert": "alerts",
+    "action": "alert_actions",
     "session": "sessions",
     "message": "messages",
     "firing": "firings",
@@ -46,10 +52,15 @@ CHECKED_COLUMNS: list[tuple[str, str, type[StrEnum]]] = [
     ("runs", "queue", Queue),
     ("notes", "kind", NoteKind),
     ("run_checkpoints", "kind", CheckpointKind),
+    ("campaign_checkpoints", "kind", CampaignCheckpointKind),
     ("effects", "effect_class", EffectClass),
     ("flows", "mode", FlowMode),
     ("messages", "role", Role),
     ("wakes", "reason", WakeReason),
+    ("alerts", "kind", VerdictKind),
+    ("alerts", "severity", AlertSeverity),
+    ("alert_actions", "action", AlertActionKind),
+    ("alert_verdicts", "kind", VerdictKind),
     ("recorded_tasks", "scope", ScopeKind),
     ("recorded_tasks", "terminal_outcome", TerminalOutcome),
 ]

@@ -46,7 +46,12 @@ EVERY_KEY: dict[str, Any] = {
             "resume_concurrency": 16,
         },
     },
-    "upkeep": {"sweep_every_s": 30.0, "lost_after_s": 600.0, "keep_days": {"cron": 7.0}},
+    "upkeep": {
+        "sweep_every_s": 30.0,
+        "lost_after_s": 600.0,
+        "keep_days": {"cron": 7.0},
+        "alerts_every_s": 5.0,
+    },
     "cron": {
         "max_per_agent": 3,
         "min_agent_interval_s": 60.0,
@@ -125,6 +130,30 @@ EVERY_KEY: dict[str, Any] = {
             },
         }
     },
+    "alerts": {
+        "slow": {
+            "condition": "rate_per_hour < 10 and percent < 90",
+            "severity": "critical",
+            "action": "notify_human + pause_campaign",
+            "raise_after": "10m",
+            "clear_after": "20m",
+            "clear_when": "rate_per_hour > 20",
+            "campaigns": ["rd-*"],
+            "channels": ["mail"],
+            "is_enabled": False,
+        }
+    },
+    "policies": {
+        "retention": {"cron": 9.0},
+        "concurrency": {"gateway": 9, "campaign": 20, "host": 5},
+        "retry": {"attempts": 3},
+        "quiet_hours": {
+            "start": "22:00",
+            "end": "06:30",
+            "tz": "Europe/Berlin",
+            "let_through": ["warning", "critical"],
+        },
+    },
 }
 
 
@@ -141,6 +170,7 @@ def in_camel(table: dict[str, Any], *, is_names: bool = False) -> dict[str, Any]
             "plugins",
             "workflows",
             "nodes",
+            "alerts",
         }
         inner = isinstance(value, dict) and key != "env"
         found[key if is_names else camel(key)] = in_camel(value, is_names=has_names) if inner else value

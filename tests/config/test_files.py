@@ -183,9 +183,12 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("[gateway.restart]\nmanifest_path = ' '", "name a file"),
         (
             "[gateway]\nprot = 1",
-            "gateway.prot in HOME/holdfast.toml is not a setting: did you mean gateway.port?",
+            "gateway.prot in HOME/holdfast.toml, line 2, is not a setting: did you mean gateway.port?",
         ),
-        ("x = 1", "x in HOME/holdfast.toml is not a setting: the keys there are store, tasks, gateway,"),
+        (
+            "x = 1",
+            "x in HOME/holdfast.toml, line 1, is not a setting: the keys there are store, tasks, gateway,",
+        ),
         ("gateway = 1", "gateway in HOME/holdfast.toml is 1: write a table of keys"),
         ("agents = []", "agents in HOME/holdfast.toml is []: write a table with a name for each entry"),
         ("agents.a = 1", "agents.a in HOME/holdfast.toml is 1: write a table of keys"),
@@ -198,7 +201,7 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("[store]\nseal = 'some'", "store.seal in HOME/holdfast.toml is 'some': write which values"),
         ("[store]\nkey_command = 'kms'", "store.key_command in HOME/holdfast.toml is 'kms': a list"),
         ("[store]\nkey_command = ['']", "store.key_command in HOME/holdfast.toml is ['']: start with the"),
-        ("[store]\nkey = 'x'", "store.key in HOME/holdfast.toml is not a setting"),
+        ("[store]\nkey = 'x'", "store.key in HOME/holdfast.toml, line 2, is not a setting"),
         ("[agents.a]", "agents.a.callable in HOME/holdfast.toml is not set: set exactly one of callable"),
         (
             "[agents.a]\ncommand = ['x']\ncallable = 'm:f'",
@@ -290,7 +293,7 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
         ),
         ("holdfast.json", "[1]", "has no keys at its top level"),
         ("holdfast.yaml", "- 1", "has no keys at its top level"),
-        ("holdfast.yaml", "1: 2", "1 in HOME/holdfast.yaml is not a setting"),
+        ("holdfast.yaml", "1: 2", "1 in HOME/holdfast.yaml, line 1, is not a setting"),
         (
             "holdfast.yaml",
             "agents: {1: {command: [cat]}}",
@@ -303,7 +306,7 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
         ),
         ("holdfast.yaml", "store: !!binary eA==", "store.url in HOME/holdfast.yaml is "),
         ("holdfast.json", f'{{"tasks": {"[" * 500}{"]" * 500}}}', "tasks in HOME/holdfast.json is "),
-        ("holdfast.json", f'{{"{"x" * 5000}": 1}}', f"{'x' * 100}… in HOME/holdfast.json is not a setting: "),
+        ("holdfast.json", f'{{"{"x" * 5000}": 1}}', f"{'x' * 100}… in HOME/holdfast.json, line 1, is not a"),
         ("holdfast.yaml", "? [1]\n: 2", "is not valid YAML: found unhashable key"),
         ("holdfast.yaml", "a: \x00", "is not valid YAML: "),
         ("holdfast.json", "[" * 100_000, "HOME/holdfast.json is not valid JSON: "),
@@ -322,8 +325,8 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
         ),
         (
             "config/policies.yaml",
-            "",
-            "HOME/config/policies.yaml would have no effect, this version does not support policies",
+            "approval:\n  effects: [opaque]\n",
+            "policies.approval in HOME/config/policies.yaml is not supported: no setting lets",
         ),
     ],
 )

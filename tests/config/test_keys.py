@@ -67,6 +67,7 @@ def test_only_what_must_be_given_has_no_default() -> None:
         "channels.*.kind",
         "secrets.*.env",
         "workflows.*.nodes",
+        "alerts.*.condition",
     }
 
 
@@ -133,13 +134,24 @@ def test_an_entry_that_came_or_went_or_differs_is_one_change() -> None:
 
 def test_what_applies_live_is_taken_over_and_nothing_else() -> None:
     every = msgspec.convert(EVERY_KEY, Config)
-    old = Config(agents=every.agents)
+    old = Config(agents=every.agents, channels=every.channels)
 
     live = with_live(old, every)
 
     assert changed(live, every).live == []
     assert changed(old, live) == SettingChanges(live=changed(old, every).live)
     assert with_live(every, every) == every
+
+
+def test_a_rule_of_alerts_with_a_channel_that_needs_a_restart_comes_with_it() -> None:
+    every = msgspec.convert(EVERY_KEY, Config)
+    old = Config(agents=every.agents)
+
+    assert "slow" not in with_live(old, every).alerts
+    assert with_live(old, every).policies == every.policies.__class__(
+        **{name: getattr(every.policies, name) for name in ("quiet_hours",)},
+        concurrency=msgspec.structs.replace(every.policies.concurrency, gateway=None),
+    )
 
 
 def test_a_schedule_of_an_agent_that_needs_a_restart_comes_with_it() -> None:

@@ -11,8 +11,32 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from holdfast.cli.campaign_analysis import AnalysedView
 from holdfast.demo.kill_and_resume import DemoView
+from holdfast.engine.campaigns.documents import ContextDocument, PhaseDocument
+from holdfast.engine.campaigns.recovery_document import RecoveryDocument
+from holdfast.views.agents import AgentChangedView, AgentDetailView, AgentListView
+from holdfast.views.alerts import AlertCheckView, AlertPageView, AlertRulesView, SilencedView
 from holdfast.views.audit import AuditPageView
+from holdfast.views.campaign_checkpoints import (
+    CampaignCheckpointLineView,
+    CampaignCheckpointPageView,
+    CampaignCheckpointView,
+    CampaignPrunedView,
+    MicroCheckpointPageView,
+    RestorePlanView,
+    RestoreProgressView,
+)
+from holdfast.views.campaigns import (
+    CampaignChangedView,
+    CampaignDetailView,
+    CampaignFilledView,
+    CampaignPageView,
+    ItemDetailView,
+    ItemPageView,
+    ItemsAddedView,
+    ItemsRetriedView,
+)
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigCheckView, ExplainedView
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView
@@ -43,6 +67,8 @@ from holdfast.views.health import (
 )
 from holdfast.views.imports import ImportView
 from holdfast.views.keys import ExportedView, ImportedView, KeyView, RekeyedView
+from holdfast.views.progress import CampaignProgressView, GroupPageView, SampleView
+from holdfast.views.projections import FilesPlaceView, FilesRebuiltView
 from holdfast.views.questions import AnsweredView, QuestionPageView
 from holdfast.views.schedules import (
     FiringPageView,
@@ -53,13 +79,13 @@ from holdfast.views.schedules import (
 )
 from holdfast.views.security import SecurityView
 from holdfast.views.sessions import (
-    AgentPageView,
     MessageView,
     PostedView,
     SessionDetailView,
     SessionPageView,
 )
 from holdfast.views.snapshot import SnapshotView
+from holdfast.views.starts import RecoveryView
 from holdfast.views.status import StatusView
 from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
@@ -77,12 +103,14 @@ from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.up import UnitView, UpView
 from holdfast.views.upkeep import AuditView, MaintenanceView
 from holdfast.views.wakes import WakeHistoryView, WakePageView, WakeView
+from holdfast.views.worker import WorkerView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
     "up": UpView,
     "gateway unit": UnitView,
     "status": StatusView,
+    "status --recovery": RecoveryView,
     "gateway restart": RestartAnswerView,
     "gateway stop": StoppingView,
     "gateway status": GatewayView,
@@ -93,8 +121,13 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "sessions show SESSION": SessionDetailView,
     "sessions tasks [SESSION]": SnapshotView,
     "sessions send SESSION TEXT": PostedView,
-    "agents list": AgentPageView,
+    "agents list": AgentListView,
+    "agents show AGENT": AgentDetailView,
+    "agents pause AGENT": AgentChangedView,
+    "agents resume AGENT": AgentChangedView,
+    "agents restart AGENT": AgentChangedView,
     "run MODULE:TASK": FollowedView,
+    "worker MODULE": WorkerView,
     "tasks list": TaskPageView,
     "tasks show TASK": TaskDetailView,
     "tasks steps ID": StepPageView,
@@ -109,6 +142,25 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "tasks flow start NAME": FlowCreatedView,
     "tasks flow cancel FLOW": FlowCancelView,
     "tasks flow retry FLOW": FlowRetriedView,
+    "campaign list": CampaignPageView,
+    "campaign show NAME": CampaignDetailView,
+    "campaign items NAME": ItemPageView,
+    "campaign item NAME ITEM": ItemDetailView,
+    "campaign create NAME": CampaignFilledView,
+    "campaign analyse FOLDER": AnalysedView,
+    "campaign add NAME FILE": ItemsAddedView,
+    "campaign start NAME": CampaignChangedView,
+    "campaign pause NAME": CampaignChangedView,
+    "campaign resume NAME": CampaignChangedView,
+    "campaign retry NAME": ItemsRetriedView,
+    "progress": CampaignProgressView,
+    "campaign recovery NAME": RecoveryDocument,
+    "state path": FilesPlaceView,
+    "state rebuild": FilesRebuiltView,
+    "progress --context": ContextDocument,
+    "progress --document": PhaseDocument,
+    "progress --by GROUP": GroupPageView,
+    "progress --sample N": SampleView,
     "tasks audit": AuditView,
     "tasks maintenance": MaintenanceView,
     "reviews list": ReviewPageView,
@@ -137,9 +189,21 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "checkpoints show ID": CheckpointView,
     "checkpoints retry ID": CheckpointLineView,
     "checkpoints prune": PrunedView,
+    "checkpoints list --campaign NAME": CampaignCheckpointPageView,
+    "checkpoints list --campaigns": CampaignCheckpointPageView,
+    "checkpoints list --campaign NAME --kind=micro": MicroCheckpointPageView,
+    "checkpoints show CHECKPOINT": CampaignCheckpointView,
+    "checkpoints milestone NAME": CampaignCheckpointLineView,
+    "checkpoints restore ID": RestorePlanView,
+    "checkpoints restore ID --apply": RestoreProgressView,
+    "checkpoints prune --campaign NAME": CampaignPrunedView,
     "wakes list": WakePageView,
     "wakes history": WakeHistoryView,
     "wakes cancel ID": WakeView,
+    "alerts list": AlertPageView,
+    "alerts rules": AlertRulesView,
+    "alerts check": AlertCheckView,
+    "alerts silence NAME DURATION": SilencedView,
     "audit log": AuditPageView,
     "events": EventPageView,
     "store migrate": MigratedView,

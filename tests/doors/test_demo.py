@@ -14,11 +14,11 @@ import pytest
 from holdfast.core.errors import Refused
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.demo.process import BEGUN
-from holdfast.demo.proof import prove
+from holdfast.demo.proof import Proof, prove
 from holdfast.store.sqlite_file import connect
 from holdfast.store.sqlite_reader import SqliteReader
 from tests.builders import START, a_run, a_step, a_task, an_effect, later, put, stored_run
-from tests.doors.calls import PROGRAM, Opens, Run, environment, run_process
+from tests.doors.calls import PROGRAM, Call, Opens, Run, environment, run_process
 from tests.servers import PostgresServer
 
 
@@ -26,36 +26,68 @@ def failing(view: Any) -> list[str]:
     return [line["what"] for line in view["lines"] if not line["holds"]]
 
 
+def demo(home: Path, *arguments: str, **environ: str) -> Call:
+    """A short demo: few items, and hardly any rest between steps."""
+    return run_process(home, "demo", "--items", "20", "--pause", "0.1", *arguments, **environ)
+
+
 @pytest.mark.slow
-def test_every_task_goes_on_exactly_once_after_a_kill(home: Path, tmp_path: Path) -> None:
-    called = run_process(home, "demo", "--tasks", "60", "--json", TMPDIR=str(tmp_path))
+def test_every_item_goes_on_exactly_once_after_three_kills(home: Path, tmp_path: Path) -> None:
+    called = demo(home, "--kills", "3", "--no-wait", "--json", TMPDIR=str(tmp_path))
 
     assert failing(called.json) == []
     assert called.status == 0
     assert called.json["holds"] is True
+    document = {"items": 20, "kills": 3, "lost": 0, "repeated": 0}
+    assert document.items() <= called.json.items()
+    assert called.json["resumed"] >= 3
+    assert called.json["steps"] >= 20 * 8
+    assert len(called.json["killedPids"]) == 3
     assert list(tmp_path.iterdir()) == []
-    assert "killed by SIGKILL" in called.err
+    assert called.err.count("killed by SIGKILL") == 3
 
 
 @pytest.mark.slow
 def test_the_same_on_postgresql(home: Path, postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
 
-    called = run_process(home, "demo", "--tasks", "60", "--json", "--store", url)
+    called = demo(home, "--json", "--store", url)
 
     assert failing(called.json) == []
     assert called.status == 0
 
 
 @pytest.mark.slow
-def test_a_kept_ledger_can_be_looked_at(home: Path, tmp_path: Path) -> None:
-    called = run_process(home, "demo", "--tasks", "5", "--keep", TMPDIR=str(tmp_path))
+def test_a_kept_ledger_and_its_report_can_be_looked_at(home: Path, tmp_path: Path) -> None:
+    called = demo(home, "--items", "5", "--keep", TMPDIR=str(tmp_path))
 
     assert called.status == 0
     assert "proved by the ledger" in called.out
     (kept,) = tmp_path.iterdir()
     assert f"kept: holdfast --home {kept} tasks list" in called.err
-    assert run_process(kept, "tasks", "list", "--json").json["counts"] == {"succeeded": 5}
+    assert run_process(kept, "tasks", "list", "--json").json["counts"] == {"succeeded": 10}
+    report = kept / "artifacts" / "analysis-report.md"
+    assert f"kept: {report}" in called.err
+    assert "5 of 5 items" in report.read_text()
+
+
+@pytest.mark.slow
+def test_a_folder_of_ones_own_is_analysed_and_a_broken_item_is_told(home: Path, tmp_path: Path) -> None:
+    for number in range(6):
+        project = tmp_path / f"project-{number}"
+        project.mkdir()
+        (project / "setup.cfg").write_text("[metadata]\nname = one\n")
+        (project / "one.py").write_text("x = 1\n")
+    broken = tmp_path / "broken-1.0.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_text("Name: broken\nVersion: 1.0\n")
+
+    called = demo(home, "--folder", str(tmp_path), "--json")
+
+    assert failing(called.json) == []
+    assert (called.json["items"], called.json["report"]["linesOfCode"]) == (7, 6)
+    told = {line["what"]: line["found"] for line in called.json["lines"]}
+    assert told["items that could not be analysed, with the reason"] == 1
 
 
 @pytest.mark.slow
@@ -63,9 +95,9 @@ def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -
     store = f"sqlite:///{tmp_path / 'x.db'}"
 
     for played in (1, 2):
-        assert run_process(home, "demo", "--tasks", "5", "--store", store).status == 0
+        assert demo(home, "--items", "5", "--store", store).status == 0
         counts = run_process(home, "tasks", "list", "--json", "--store", store).json["counts"]
-        assert counts == {"succeeded": 5 * played}
+        assert counts == {"succeeded": 10 * played}
 
 
 @pytest.mark.slow
@@ -74,7 +106,7 @@ def test_a_user_that_ends_it_half_way_finds_nothing_left(
     home: Path, tmp_path: Path, sent: signal.Signals, status: int
 ) -> None:
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--tasks", "50"],
+        [*PROGRAM, "demo", "--items", "50"],
         env=environment(home, TMPDIR=str(tmp_path)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -82,7 +114,7 @@ def test_a_user_that_ends_it_half_way_finds_nothing_left(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stderr is not None
-    child = int(process.stderr.readline().split()[1])
+    child = next(int(line.split()[1]) for line in process.stderr if line.startswith("process"))
 
     process.send_signal(sent)
 
@@ -127,13 +159,17 @@ def test_the_store_of_the_environment_is_never_played_with(
 # --- the proof itself
 
 
-def proof_of(home: Path, tasks: int) -> set[str]:
+def proof_of(home: Path) -> Proof:
     reader = SqliteReader(home / "ledger.db")
     try:
-        proof = prove(reader, owner="ada", tasks=tasks)
+        proof = prove(reader, owner="ada")
     finally:
         reader.close()
     assert not proof.holds
+    return proof
+
+
+def wrong(proof: Proof) -> set[str]:
     return {line.what for line in proof.lines if not line.holds}
 
 
@@ -141,16 +177,18 @@ def test_a_task_that_is_missing_or_stuck_is_seen(ledger: Opens, home: Path) -> N
     with ledger() as store:
         stored_run(store, RunStatus.RUNNING)
 
-    found = proof_of(home, 2)
-
-    assert {"tasks", "tasks that succeeded", "tasks stuck, failed or lost", "runs still open"} <= found
+    missing = {"items", "tasks, one for each item and phase", "tasks stuck or lost", "runs still open"}
+    assert missing <= wrong(proof_of(home))
 
 
 def test_a_step_that_is_missing_is_seen(ledger: Opens, home: Path) -> None:
     with ledger() as store:
         stored_run(store, RunStatus.SUCCEEDED)
 
-    assert {"steps saved, each once", "steps missing"} <= proof_of(home, 1)
+    proof = proof_of(home)
+
+    assert {"steps saved, each once", "steps missing"} <= wrong(proof)
+    assert proof.lost == 2
 
 
 @pytest.mark.parametrize(
@@ -161,25 +199,44 @@ def test_a_step_that_was_begun_after_it_was_saved_is_seen(
 ) -> None:
     with ledger() as store:
         run = stored_run(store, RunStatus.SUCCEEDED)
-        store.write_now(lambda tx: tx.journal.put_step(a_step(run, name="read")))
-        body = b'{"step":"read","pid":7}'
+        store.write_now(lambda tx: tx.journal.put_step(a_step(run, name="survey")))
+        body = b'{"step":"survey","pid":7}'
         store.write_now(
             lambda tx: tx.mail.send(run.task_id, topic=BEGUN, body=body, sender="demo", key="1", now=begun_at)
         )
 
-    assert ("steps begun again though saved" in proof_of(home, 1)) is is_seen
+    proof = proof_of(home)
+
+    assert ("steps begun again though saved" in wrong(proof)) is is_seen
+    assert proof.repeated == int(is_seen)
 
 
-def test_an_effect_that_was_begun_twice_is_seen(ledger: Opens, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("statuses", "is_seen"),
+    [
+        ([EffectStatus.DONE, EffectStatus.DONE], True),
+        ([EffectStatus.UNKNOWN, EffectStatus.DONE], True),
+        ([EffectStatus.FAILED], False),
+    ],
+    ids=["done twice", "unknown", "found undone"],
+)
+def test_an_effect_that_may_have_happened_twice_is_seen(
+    ledger: Opens, home: Path, statuses: list[EffectStatus], is_seen: bool
+) -> None:
     with ledger() as store:
         run = stored_run(store, RunStatus.SUCCEEDED)
         effects = [
-            an_effect(task_id=run.task_id, run_id=run.id, name="publish", generation=number, status=status)
-            for number, status in enumerate([EffectStatus.FAILED, EffectStatus.DONE], start=1)
+            an_effect(
+                task_id=run.task_id, run_id=run.id, name="write_analysis", generation=one, status=status
+            )
+            for one, status in enumerate(statuses, start=1)
         ]
         store.write_now(lambda tx: [tx.effects.create(effect) for effect in effects])
 
-    assert "effects in another status" in proof_of(home, 1)
+    found = wrong(proof_of(home))
+
+    effects_lines = {"files written (effects), each once", "effects in another status"}
+    assert bool(effects_lines & found) is is_seen
 
 
 def test_a_run_without_a_follow_up_is_seen(ledger: Opens, home: Path) -> None:
@@ -188,7 +245,7 @@ def test_a_run_without_a_follow_up_is_seen(ledger: Opens, home: Path) -> None:
     with ledger() as store:
         store.write_now(lambda tx: put(tx, task, *runs))
 
-    found = proof_of(home, 1)
+    found = wrong(proof_of(home))
 
     assert {"follow-up runs", "checkpoints resumed", "follow-up runs of one run, at most"} <= found
 
@@ -200,4 +257,4 @@ def test_a_ledger_that_does_not_verify_is_no_proof(ledger: Opens, home: Path) ->
     connection.execute("UPDATE counters SET amount = 7")
     connection.close()
 
-    assert "problems found by store verify" in proof_of(home, 1)
+    assert "problems found by store verify" in wrong(proof_of(home))

@@ -20,6 +20,8 @@ from tests.doors.calls import Run
 from tests.doors.test_questions import asked_by_waiting_run
 from tests.doors.test_reviews import in_doubt
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "http://127.0.0.1:1"
 
 

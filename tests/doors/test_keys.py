@@ -27,6 +27,8 @@ from tests.config.homes import write
 from tests.doors.calls import Run, environment, run_process
 from tests.servers import PostgresServer
 
+pytestmark = pytest.mark.slow
+
 # Made up at run time, and long enough to be one.
 SECRET = "ghp_" + secrets.token_hex(18)
 

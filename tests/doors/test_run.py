@@ -15,6 +15,8 @@ from holdfast.core.errors import BadInput
 from tests.builders import stored_run
 from tests.doors.calls import UNFIT, Opens, Run, run_process
 
+pytestmark = pytest.mark.slow
+
 SAMPLE_TASKS = "tests.doors.sample_tasks"
 
 

@@ -20,6 +20,8 @@ from holdfast.testing import FakeClock
 from tests.builders import stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 
+pytestmark = pytest.mark.slow
+
 NEWEST = len(migrations.load_migrations("sqlite"))
 
 
@@ -122,6 +124,7 @@ def test_a_new_ledger_is_set_up_privately(run: Run, home: Path) -> None:
         "version": NEWEST,
         "hasChecksums": True,
         "restored": [],
+        "views": [],
     }
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}

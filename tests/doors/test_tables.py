@@ -15,6 +15,8 @@ from tests.doors.calls import Opens, Run
 from tests.doors.listings import LISTINGS, arguments_of, full_ledger, width
 from tests.doors.test_json_page import commands
 
+pytestmark = pytest.mark.slow
+
 LONG = {
     "words": "counting the lobsters of the northern harbour before the tide turns again",
     "wide": "数える 灯台の海老を全部数えてください 夜明けまでに終わらせること 🦞🦞🦞 完了",

@@ -16,12 +16,19 @@ import pytest
 from holdfast.api.methods import METHODS
 from holdfast.cli.main import program
 from holdfast.cli.up import MAX_LOGGED_CHARS, RedactingFormatter
+from holdfast.core.campaign import CampaignSpec, Item, Phase
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.message import Role
+from holdfast.core.redaction import redact_text
 from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.task import Failure, Origin
-from holdfast.core.transitions import DeliveryStatus, EffectStatus, RunStatus, TaskStatus
+from holdfast.core.transitions import DeliveryStatus, EffectStatus, ItemStatus, RunStatus, TaskStatus
+from holdfast.engine.campaigns.changes import starting_campaign
+from holdfast.engine.campaigns.creating import NewCampaign, adding_items, creating_campaign
+from holdfast.engine.campaigns.saving import prepared_milestone, saving
+from holdfast.engine.campaigns.starting import starting_items
 from holdfast.engine.conversation.transcripts import new_message, post
+from holdfast.engine.ledger.campaign_progress import count_move, summary_of
 from holdfast.engine.ledger.flows import NewFlow, creating_flow
 from holdfast.engine.recovery.checkpoints import build
 from holdfast.store import Store, Tx
@@ -132,12 +139,40 @@ def fill(store: Store) -> dict[str, str]:
     flow = store.write_now(creating_flow(new, now=START))
     return {
         "flow": flow.id,
+        "milestone": a_campaign(store, said),
         "ended": ended.id,
         "task": task.id,
         "effect": effect.id,
         "checkpoint": checkpoint_id,
         "message": message.id,
     }
+
+
+def a_campaign(store: Store, result: bytes) -> str:
+    """A campaign with an item that is done and one that failed; the id of its milestone."""
+    spec = CampaignSpec(phases=(Phase(name="analysis", task="analyse"),), goal=f"use {SECRET} now")
+    made = store.write_now(creating_campaign(NewCampaign(name="survey", spec=spec), now=START))
+    items = [Item(id=name, name=f"{name} {SECRET}", fields={"note": SECRET}) for name in ("done", "failed")]
+    store.write_now(adding_items(made.id, items, now=START))
+    store.write_now(starting_campaign(made.id, now=START))
+    store.write_now(starting_items(made.id, now=START))
+
+    def end(tx: Tx) -> None:
+        done, failed = tx.item_phases.page(made.id, 0)
+        ends = [
+            msgspec.structs.replace(done, status=ItemStatus.DONE, summary=summary_of(result)),
+            msgspec.structs.replace(failed, status=ItemStatus.FAILED, error=redact_text(f"no {SECRET}")),
+        ]
+        tx.item_phases.end(ends, now=START)
+        for before, after in zip((done, failed), ends, strict=True):
+            count_move(tx, before, after.status, now=START)
+
+    store.write_now(end)
+    campaign = store.read_now(lambda tx: tx.campaigns.get(made.id))
+    prepared = store.read_now(lambda tx: prepared_milestone(tx, campaign, "half", now=START))
+    saved = store.write_now(saving(prepared))
+    assert saved is not None
+    return saved[-1].id
 
 
 def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
@@ -150,6 +185,15 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
         "ledger.wait": [one | {"waitMs": 0} for one in both],
         "ledger.steps": both,
         "ledger.result": both,
+        "agents.get": [{"agent": f"{name}-analyzer"} for name in ("done", "failed")],
+        "campaigns.get": [{"campaign": "survey"}],
+        "campaigns.micro_checkpoints": [{"campaign": "survey"}],
+        "campaigns.items": [{"campaign": "survey"}, {"campaign": "survey", "status": "done"}],
+        "campaigns.item": [{"campaign": "survey", "itemId": name} for name in ("done", "failed")],
+        "campaigns.recovery": [{"campaign": "survey"}],
+        "campaigns.batches": [{"campaign": "survey"}],
+        "campaigns.checkpoint": [{"checkpointId": ids["milestone"]}],
+        "campaigns.restore_plan": [{"checkpointId": ids["milestone"]}],
         "flows.get": [{"flowId": ids["flow"]}],
         "flows.nodes": [{"flowId": ids["flow"]}],
         "flows.tasks": [{"flowId": ids["flow"]}],

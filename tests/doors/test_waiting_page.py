@@ -43,6 +43,8 @@ from tests.doors.test_store import an_older_database
 from tests.doors.test_tasks import damage
 from tests.doors.waiting_page import Row, assert_gone, assert_shown, produces, row_of, rows
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.doors.waiting_tasks"
 # A task that returns `tides`, as the ledger has it.
 TELLS = {"name": "tells", "arguments": encode_payload("arguments", waiting_tasks.tells("tides").arguments)}

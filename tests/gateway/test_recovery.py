@@ -40,6 +40,8 @@ from tests.engine.dead_processes import die, spend_attempts
 from tests.engine.parts import Parts
 from tests.gateway.gateways import document_of
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 ADA = Origin(channel="webhook", peer="ada", account_id="team-sea")

@@ -24,6 +24,8 @@ from tests.gateway.broken_store import BrokenStore
 from tests.gateway.gateways import Hosted, document_of, hosted
 from tests.gateway.waiting_programs import WaitingPrograms
 
+pytestmark = pytest.mark.slow
+
 BOB = Origin(channel="webhook", peer="bob", account_id="two")
 KEY = "agent:main:upgrades"
 WHY = "a new driver"

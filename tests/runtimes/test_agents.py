@@ -30,6 +30,8 @@ from tests.engine.stage import Stage
 from tests.gateway.chats import GROUP, KEY, Chat
 from tests.runtimes import sample_agents
 
+pytestmark = pytest.mark.slow
+
 HERE = "tests.runtimes.sample_agents"
 PYTHON = [sys.executable, "-c"]
 SEED = SeedContext(

@@ -23,6 +23,8 @@ from holdfast.tools import commands
 from tests.engine.stage import Stage
 from tests.gateway.chats import Chat
 
+pytestmark = pytest.mark.slow
+
 AGENT = str(Path(__file__).with_name("long_agent.py"))
 STEPS = ["read", "think", "write"]
 # What must hold before an answer counts, and the names of both.

@@ -31,6 +31,8 @@ from tests.engine.stage import Stage
 from tests.gateway.chats import KEY, Chat, agent
 from tests.runtimes.test_command_limits import AGENT, STEPS
 
+pytestmark = pytest.mark.slow
+
 ID = "smartwake_tides_20260301T120000Z"
 PACKET: dict[str, Any] = {
     "task": "Collect the tides",

@@ -29,6 +29,8 @@ from tests.conftest import Ledger
 from tests.engine.stage import Stage
 from tests.schedule.test_cron import a_schedule
 
+pytestmark = pytest.mark.slow
+
 
 @hf.task
 async def nightly(run: hf.Run, region: str = "eu") -> str:

@@ -13,6 +13,7 @@ import pytest
 from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.methods import METHODS
 from holdfast.api.tokens import Tokens
+from holdfast.core.campaign import Campaign, CampaignSpec, Item, Phase
 from holdfast.core.manifest import Manifest
 from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.task import Origin
@@ -20,12 +21,18 @@ from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     EffectStatus,
+    ItemStatus,
     MessageStatus,
     RunStatus,
     TaskStatus,
 )
+from holdfast.engine.campaigns.changes import starting_campaign
+from holdfast.engine.campaigns.creating import NewCampaign, adding_items, creating_campaign
+from holdfast.engine.campaigns.saving import prepared_milestone, saving
+from holdfast.engine.campaigns.starting import starting_items
+from holdfast.engine.ledger.campaign_progress import count_move
 from holdfast.engine.ledger.flows import NewFlow, creating_flow
-from holdfast.store import Tx
+from holdfast.store import Store, Tx
 from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.builders import (
     START,
@@ -149,6 +156,44 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "flows.fail": [("flow", {"flowId": "ID", "expectedRevision": 1, "message": "x"})],
     "flows.cancel": [("flow", {"flowId": "ID"})],
     "flows.retry": [("flow", {"flowId": "ID"})],
+    "campaigns.list": [("campaign", {"pageToken": "ID"}), ("", {"owner": "victim"}), ("", {})],
+    "campaigns.get": [("campaign", {"campaign": "ID"})],
+    "campaigns.items": [
+        ("campaign", {"campaign": "ID"}),
+        ("campaign", {"campaign": "ID", "status": "failed"}),
+    ],
+    "campaigns.item": [("campaign", {"campaign": "ID", "itemId": "repo-victim"})],
+    "campaigns.recovery": [("campaign", {"campaign": "ID"})],
+    "campaigns.batches": [("campaign", {"campaign": "ID"})],
+    "campaigns.create": [
+        ("", {"name": "x", "phases": [{"name": "analysis", "task": "theirs"}], "owner": "victim"}),
+        # The name of a campaign is taken for everyone, and names no id and no owner.
+        ("", {"name": "survey-victim", "phases": [{"name": "analysis", "task": "mine"}]}),
+    ],
+    "campaigns.add": [("campaign", {"campaign": "ID", "items": [{"id": "repo-x"}]})],
+    "campaigns.start": [("campaign", {"campaign": "ID"})],
+    "campaigns.pause": [("campaign", {"campaign": "ID"})],
+    "campaigns.resume": [("campaign", {"campaign": "ID"})],
+    "campaigns.retry": [
+        ("campaign", {"campaign": "ID"}),
+        ("campaign", {"campaign": "ID", "itemIds": ["repo-victim"]}),
+    ],
+    "campaigns.checkpoints": [("campaign", {"campaign": "ID"}), ("", {})],
+    "campaigns.micro_checkpoints": [("campaign", {"campaign": "ID"})],
+    "campaigns.checkpoint": [("milestone", {"checkpointId": "ID"})],
+    "campaigns.restore_plan": [("milestone", {"checkpointId": "ID"})],
+    "campaigns.milestone": [("campaign", {"name": "x", "campaign": "ID"}), ("", {"name": "x"})],
+    "campaigns.restore": [("milestone", {"checkpointId": "ID", "effects": "keep"})],
+    "campaigns.prune": [("campaign", {"campaign": "ID", "olderThanS": 0})],
+    "progress.get": [("campaign", {"campaign": "ID"}), ("", {})],
+    "progress.context": [("campaign", {"campaign": "ID"}), ("", {})],
+    "progress.phase": [("campaign", {"campaign": "ID"}), ("", {})],
+    "progress.batches": [
+        ("campaign", {"campaign": "ID"}),
+        ("campaign", {"campaign": "ID", "by": "category"}),
+        ("", {}),
+    ],
+    "progress.sample": [("campaign", {"campaign": "ID", "seed": 1}), ("", {"seed": 1})],
     "reviews.list": [("effect", {}), ("effect", {"pageToken": "ID"})],
     "reviews.show": [("effect", {"effectId": "ID"})],
     "reviews.resolve": [("effect", {"effectId": "ID", "decision": "retry"})],
@@ -194,12 +239,22 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "sessions.spawn": [("session", {"sessionKey": "ID", "task": "x", "task_id": "x", "agentId": "ada"})],
     "sessions.send": [("session", {"sessionKey": "ID", "message": "x"})],
     "agents.list": [("", {})],
+    "agents.page": [("", {}), ("campaign", {"campaign": "ID"})],
+    "agents.get": [("", {"agent": "repo-victim-analyzer"}), ("campaign", {"agent": "x", "campaign": "ID"})],
+    "agents.pause": [("", {"agent": "repo-victim-analyzer"})],
+    "agents.resume": [("", {"agent": "repo-victim-analyzer"})],
+    "agents.restart": [("", {"agent": "repo-victim-analyzer"})],
+    "alerts.list": [("", {}), ("", {"hasCleared": True})],
+    "alerts.rules": [("", {})],
+    "alerts.check": [("", {})],
+    "alerts.silence": [("", {"rule": "agent_down", "duration": "2h"})],
     "health": [("", {})],
     "gateway.status": [("", {})],
     "gateway.readiness": [("", {})],
     "gateway.restart.preflight": [("", {})],
     "gateway.restart": [("", {"reason": "x", "force": True})],
     "gateway.restarts": [("", {})],
+    "gateway.recovery": [("", {})],
     "gateway.resume": [("", {})],
     "gateway.stop": [("", {})],
     "store.accept": [("", {})],
@@ -213,6 +268,29 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "tokens.revoke": [("", {"name": "bound"})],
     "tokens.rotate": [("", {"name": "operator"})],
 }
+
+
+def a_running_campaign(store: Store, text: str) -> tuple[Campaign, str]:
+    """A campaign of the victim with a failed item and a milestone; the text stands wherever one can."""
+    spec = CampaignSpec(phases=(Phase(name="analysis", task="theirs"),), goal=text)
+    new = NewCampaign(name="survey-victim", spec=spec, owner="victim")
+    campaign = store.write_now(creating_campaign(new, now=START))
+    item = Item(id="repo-victim", name=text, category=text, fields={"note": text})
+    store.write_now(adding_items(campaign.id, [item], now=START))
+    store.write_now(starting_campaign(campaign.id, now=START))
+    store.write_now(starting_items(campaign.id, now=START))
+
+    def fail(tx: Tx) -> None:
+        (row,) = tx.item_phases.page(campaign.id, 0)
+        tx.item_phases.end([msgspec.structs.replace(row, status=ItemStatus.FAILED, error=text)], now=START)
+        count_move(tx, row, ItemStatus.FAILED, now=START)
+
+    store.write_now(fail)
+    running = store.read_now(lambda tx: tx.campaigns.get(campaign.id))
+    prepared = store.read_now(lambda tx: prepared_milestone(tx, running, "victim", now=START))
+    saved = store.write_now(saving(prepared))
+    assert saved is not None
+    return running, saved[-1].id
 
 
 class RevokedClient:
@@ -267,6 +345,7 @@ class RevokedClient:
         house.gateway.store.write_now(write)
         new = NewFlow(name="theirs", goal=CANARY, owner="victim", controller="c", state=CANARY)
         flow = house.gateway.store.write_now(creating_flow(new, now=START))
+        campaign, milestone = a_running_campaign(house.gateway.store, CANARY)
         self.before = self.look(house)
         self.ids: dict[str, list[str]] = {
             "task": [task.id, alive.id],
@@ -277,6 +356,8 @@ class RevokedClient:
             "session": [SESSION],
             "schedule": [schedule.name],
             "flow": [flow.id],
+            "campaign": [campaign.id],
+            "milestone": [milestone],
             "": [NOTHING],
         }
         self.all_ids = {one for ids in self.ids.values() for one in ids} - {NOTHING, SESSION} | {
@@ -295,6 +376,8 @@ class RevokedClient:
                 [one.id for one in tx.messages.before(SESSION, limit=9)],
                 [one.id for one in tx.checkpoints.page(limit=9)],
                 tx.schedules.page(limit=9),
+                tx.campaigns.page(),
+                [tx.item_phases.page(one.id, 0) for one in tx.campaigns.page()],
             )
 
         return house.gateway.store.read_now(read)

@@ -23,6 +23,8 @@ from tests.builders import stored_run
 from tests.crash.processes import Pipe, fork, kill
 from tests.doors.calls import run_process
 
+pytestmark = pytest.mark.slow
+
 UNFINISHED = ".copy.db.0123456789abcdef.unfinished"
 
 

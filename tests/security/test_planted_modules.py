@@ -18,6 +18,8 @@ from holdfast.core.errors import SettingsError
 from tests.doors.calls import environment, run_process
 from tests.doors.terminals import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 # Of Python itself, of what is installed, of what is not, and of us.
 PLANTED = (
     *("sitecustomize", "usercustomize", "json", "logging", "typing_extensions", "_typeshed"),

@@ -29,6 +29,8 @@ from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 from tests.certificates import DAY, Authority, write_pair
 from tests.security.raw_http import PATIENCE_S, connected, head, said
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = TlsSettings(cert="cert.pem", key="key.pem")
 
 

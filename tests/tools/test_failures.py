@@ -14,6 +14,8 @@ from holdfast.testing import FakeClock
 from holdfast.tools import git_push, http_request, shell, write_file
 from tests.tools.repositories import git, new_repository
 
+pytestmark = pytest.mark.slow
+
 
 async def ends(tool: Callable[..., Any], *args: Any, **kwargs: Any) -> TaskStatus:
     """How a task ends, or where it stays, that calls the tool and has a second attempt."""

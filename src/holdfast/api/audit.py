@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The fields of an answer that name its record.
-_RECORDS = ("task", "flow", "review", "question", "delivery")
+_RECORDS = ("task", "flow", "campaign", "review", "question", "delivery")
 _IDS = ("id", "flow_id", "task_id", "effect_id", "question_id", "delivery_id", "checkpoint_id", "name")
 
 

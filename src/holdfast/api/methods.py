@@ -25,6 +25,7 @@ from holdfast.api import (
     schedules,
     sessions,
     settings,
+    starts,
     steps,
     task_changes,
     task_lists,
@@ -34,6 +35,10 @@ from holdfast.api import (
     upkeep,
     wakes,
 )
+from holdfast.api.agent_methods import AGENT_METHODS
+from holdfast.api.alert_methods import ALERT_METHODS
+from holdfast.api.campaign_checkpoint_methods import CAMPAIGN_CHECKPOINT_METHODS
+from holdfast.api.campaign_methods import CAMPAIGN_METHODS
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
 from holdfast.api.flow_methods import FLOW_METHODS
 from holdfast.api.method_kinds import Method, P, V
@@ -85,6 +90,7 @@ from holdfast.views.sessions import (
     TranscriptView,
 )
 from holdfast.views.snapshot import SnapshotView
+from holdfast.views.starts import RecoveryView
 from holdfast.views.status import OverviewView
 from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
@@ -405,6 +411,11 @@ _TABLE = [
     ),
     # Flows: state above several tasks.
     *FLOW_METHODS,
+    # Alerts: rules over figures of campaigns and of the ledger.
+    *ALERT_METHODS,
+    *AGENT_METHODS,
+    *CAMPAIGN_METHODS,
+    *CAMPAIGN_CHECKPOINT_METHODS,
     # Work that others execute and Holdfast records.
     _writes_own(
         "producer.create",
@@ -674,6 +685,14 @@ _TABLE = [
         RestartPageView,
         restart.restarts,
         "Past restarts, and the outcome of the work that each interrupted.",
+    ),
+    _calls(
+        "gateway.recovery",
+        READ,
+        starts.StartAsked,
+        RecoveryView,
+        starts.recovery,
+        "What each step of a start found and did: of the newest gateway or worker, or of one of them.",
     ),
     _acts(
         "gateway.resume",

@@ -14,7 +14,7 @@ from holdfast.store.clock import skew_of, uncertainty_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # The nouns that the ledger counts.
-NOUNS = ("task", "run", "checkpoint")
+NOUNS = ("task", "run", "checkpoint", "alert")
 
 
 class Metrics:

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.api.alerts import count_raised
+from holdfast.api.campaigns import all_counts
 from holdfast.api.checkpoints import count_failed_resumes
 from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.params import Nothing
 from holdfast.api.questions import read_page as read_questions
 from holdfast.core.errors import HoldfastError
 from holdfast.core.snapshot import OwnerSnapshot, status_counts, status_line
-from holdfast.core.transitions import FlowStatus, TaskStatus, is_terminal
+from holdfast.core.transitions import CampaignStatus, FlowStatus, TaskStatus, is_terminal
 from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
+from holdfast.views.campaigns import CampaignLineView
 from holdfast.views.gateway import RestartView
 from holdfast.views.status import OverviewView
 from holdfast.views.text import one_line
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 COUNTED_AT_MOST = 100
 NAMED_AT_MOST = 10
+CAMPAIGNS_NAMED = 3
 FAILED = (TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST)
 A_DAY = timedelta(days=1)
 _ENDED = tuple(status for status in TaskStatus if is_terminal(status))
@@ -59,9 +63,21 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
         owed_deliveries=_at_most(lambda: len(tx.deliveries.owed(limit=COUNTED_AT_MOST))),
         failed_resumes=count_failed_resumes(tx, at_most=COUNTED_AT_MOST),
         blocked_flows=tx.events.counts("flow").get(FlowStatus.BLOCKED.value, 0),
+        raised_alerts=count_raised(tx),
         tasks_failed_in_last_day=_failed_since(tx, now - A_DAY),
+        running_campaigns=_running_campaigns(tx),
+        campaigns=tx.events.counts("campaign"),
         last_restart=RestartView.of(newest[0]) if newest else None,
     )
+
+
+def _running_campaigns(tx: Tx) -> list[CampaignLineView]:
+    """The newest ones; none if a record is damaged, which `holdfast doctor` reports."""
+    try:
+        found = tx.campaign_pages.page(status=CampaignStatus.RUNNING, limit=CAMPAIGNS_NAMED)
+        return [CampaignLineView.of(one, all_counts(tx, one)) for one in found]
+    except HoldfastError:
+        return []
 
 
 def _line(tx: Tx, counts: dict[str, int], now: datetime) -> str:

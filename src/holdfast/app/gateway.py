@@ -93,8 +93,10 @@ def build_gateway(
     startup: Startup, parts: Parts, supervised: Supervised, *, trial_command: Sequence[str]
 ) -> Gateway:
     """The gateway with its services, over an open ledger; `Gateway.run` starts them."""
+    from holdfast.alerts.watch import AlertWatch
     from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
+    from holdfast.app.alerts import alert_options
     from holdfast.app.flows import find_flow
     from holdfast.app.live_settings import LiveSettings
     from holdfast.app.plugins import build_plugins
@@ -114,6 +116,9 @@ def build_gateway(
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.reload import Reload
     from holdfast.gateway.supervisor_link import report_to, why_held
+    from holdfast.progress.projections import ProjectionWriter
+    from holdfast.progress.saver import CampaignSaver
+    from holdfast.progress.starter import CampaignStarter
     from holdfast.schedule.cron import Cron
     from holdfast.tools.command_cancel import CommandEnder
     from holdfast.tools.receipt_cleanup import ReceiptPruner
@@ -140,6 +145,16 @@ def build_gateway(
         watch=watch,
         release_after=timedelta(seconds=config.cron.release_after_s),
     )
+    campaigns = CampaignStarter(store, clock)
+    alerts = AlertWatch(
+        store,
+        clock,
+        alert_options(config),
+        place=place_of(startup, parts),
+        watch=watch,
+        every_s=config.upkeep.alerts_every_s,
+    )
+    campaigns = CampaignStarter(store, clock, host=parts.life.boot.node)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
     runtimes = build_runtimes(store, parts.ledger, home)
@@ -163,6 +178,10 @@ def build_gateway(
             conversations,
             outbox,
             cron,
+            campaigns,
+            alerts,
+            CampaignSaver(store, clock),
+            ProjectionWriter(store, clock, home),
             Pruner(store, clock, watch=watch, limits=config.upkeep.limits),
             sweep,
             Stopper(store, clock, lambda: runtimes),
@@ -170,15 +189,16 @@ def build_gateway(
             CommandEnder(store, clock, parts.life, receipts),
             *build_plugins(parts, config, runtimes),
         ],
-        held=[conversations, cron],
+        held=[conversations, cron, campaigns],
         sweep=sweep,
         why_held=why_held(supervised),
         tell=report_to(supervised),
         trial=partial(try_next, trial_command),
         runtimes=runtimes,
         find_flow=find_flow,
+        settings_took=startup.took,
     )
-    live = LiveSettings(gateway, startup, secrets=secrets, cron=cron)
+    live = LiveSettings(gateway, startup, secrets=secrets, cron=cron, alerts=alerts, outbox=outbox)
     gateway.add_service(TokenWatch(tokens, home, on_problem=partial(live.report, "tokens")))
     gateway.add_service(CertificateWatch(startup.certificates, on_problem=partial(live.report, "tls")))
     gateway.add_service(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.app.parts import Parts, open_parts
+from holdfast.app.parts import open_parts
 from holdfast.app.workers import build_worker
-from holdfast.config import Settings, default_home, read_seal, read_settings
-from holdfast.core.clock import Clock, SystemClock
+from holdfast.config import Settings, read_seal, read_settings
+from holdfast.core.clock import Clock
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import BadInput
 
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.signals import StopRequest
     from holdfast.store.outer_keys import Given
-
-# A gateway on the same ledger may have runtimes that a script has not; it stops recorded work at once.
-_FOR_A_GATEWAY = timedelta(minutes=1)
 
 
 @contextlib.asynccontextmanager
@@ -74,6 +69,8 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
 
     `runtimes` are asked first when recorded work is to be stopped; see `holdfast.producers`.
     """
+    from holdfast.app.campaigns import LazyCampaignStarter
+    from holdfast.app.runtimes import FOR_A_GATEWAY, runtimes_of
     from holdfast.engine.aio.background import beside
     from holdfast.engine.client.handles import Holdfast
     from holdfast.engine.producers.stopper import Stopper
@@ -86,7 +83,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     limit = parse_duration("drain_timeout", drain_timeout)
     settings = _settings_of(url, home, seal)
     async with open_parts(settings, clock=clock, role=role, names=sorted(known), key=key) as parts:
-        known_runtimes = _runtimes(parts, settings, runtimes)
+        known_runtimes = runtimes_of(parts, settings, runtimes)
         holdfast = Holdfast(
             parts.store, parts.clock, known, owner=owner, boot_id=parts.life.id, runtimes=known_runtimes
         )
@@ -104,8 +101,12 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             family=family,
         )
         await worker.take_over()
-        stopper = Stopper(parts.store, parts.clock, known_runtimes, patience=_FOR_A_GATEWAY)
-        async with beside(worker), beside(stopper):
+        stopper = Stopper(parts.store, parts.clock, known_runtimes, patience=FOR_A_GATEWAY)
+        async with (
+            beside(worker),
+            beside(stopper),
+            beside(LazyCampaignStarter(parts.store, parts.clock, host=parts.life.boot.node)),
+        ):
             yield holdfast
 
 
@@ -149,54 +150,26 @@ async def serve(
     restart is wanted: `if asyncio.run(holdfast.serve(…)).wants_restart: …`. `secrets`, `seal` and `key` are
     as for `open`. Schedules of these tasks fire here, too.
     """
-    from holdfast.engine.aio.background import beside
-    from holdfast.engine.clocks.jump_watch import ClockWatch
-    from holdfast.engine.producers.stopper import Stopper
+    from holdfast.app.serving import serve_tasks
     from holdfast.engine.program.definitions import by_name
-    from holdfast.engine.program.restart_requests import calling
-    from holdfast.gateway import serving
-    from holdfast.gateway.signals import heard
-    from holdfast.schedule.cron import Cron
-    from holdfast.tools.command_cancel import CommandEnder
-    from holdfast.tools.receipt_cleanup import ReceiptPruner
+    from holdfast.gateway.serving import Requests
 
-    known = by_name(tasks)
     limit = parse_duration("drain_timeout", drain_timeout)
-    settings = _settings_of(url, home, seal)
-    requests = serving.Requests()
-    # Before the store is opened, so that a signal during the start stops the process cleanly, too.
-    with heard(requests.put):
-        opened = open_parts(settings, clock=clock, role="serve", names=sorted(known), key=key)
-        async with opened as parts:
-            worker = build_worker(
-                parts,
-                known,
-                capacity=capacity,
-                drain_timeout=limit,
-                step_patience=limit,
-                secrets=secrets,
-                on_restart=calling(requests.want_restart),
-            )
-            await worker.take_over()
-            # The shell tool leaves receipts here, unless its caller gives another place.
-            receipts = [default_home(os.environ) / "receipts"]
-            # Files have this machine's time, which may differ from the ledger's.
-            machine = SystemClock() if clock is None else clock
-            watch = ClockWatch(parts.store, parts.clock)
-            ender = CommandEnder(parts.store, parts.clock, parts.life, receipts)
-            known_runtimes = _runtimes(parts, settings, runtimes)
-            stopper = Stopper(parts.store, parts.clock, known_runtimes, patience=_FOR_A_GATEWAY)
-            pruner = ReceiptPruner(parts.store, machine, receipts, watch=watch)
-            cron = Cron(parts.store, parts.clock, {}, names=sorted(known), watch=watch)
-            async with beside(pruner), beside(ender), beside(stopper), beside(cron):
-                return await serving.serve(worker, requests, parts.store, parts.clock)
-
-
-def _runtimes(parts: Parts, settings: Settings, given: Sequence[Runtime]) -> Callable[[], Sequence[Runtime]]:
-    """Built when they are first needed: to look for plug-ins takes a while."""
-    from holdfast.app.runtimes import build_runtimes
-
-    return functools.cache(lambda: [*given, *build_runtimes(parts.store, parts.ledger, settings.home)])
+    return await serve_tasks(
+        _settings_of(url, home, seal),
+        by_name(tasks),
+        Requests(),
+        role="serve",
+        clock=clock,
+        options={
+            "capacity": capacity,
+            "drain_timeout": limit,
+            "step_patience": limit,
+            "secrets": secrets,
+        },
+        key=key,
+        runtimes=runtimes,
+    )
 
 
 def _settings_of(url: str | None, home: Path | None, seal: SealMode | str | None) -> Settings:

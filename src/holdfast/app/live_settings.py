@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from holdfast.app.secrets import declared_secrets
 
 if TYPE_CHECKING:
+    from holdfast.alerts.watch import AlertWatch
     from holdfast.app.startup import Startup
     from holdfast.config.sections import Config
+    from holdfast.delivery.outbox import Outbox
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.gateway import Gateway
     from holdfast.schedule.cron import Cron
@@ -18,11 +20,22 @@ if TYPE_CHECKING:
 class LiveSettings:
     """Everything in the gateway that follows a change of settings without a restart."""
 
-    def __init__(self, gateway: Gateway, startup: Startup, *, secrets: Secrets, cron: Cron) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        startup: Startup,
+        *,
+        secrets: Secrets,
+        cron: Cron,
+        alerts: AlertWatch,
+        outbox: Outbox,
+    ) -> None:
         self._gateway = gateway
         self._startup = startup
         self._secrets = secrets
         self._cron = cron
+        self._alerts = alerts
+        self._outbox = outbox
         # By where it comes from, the present problem: of the settings, the files of tokens, the certificate.
         self._problems: dict[str, str | None] = {}
 
@@ -43,8 +56,21 @@ class LiveSettings:
         self._secrets.declare(declared_secrets(changed))
         applied = ", ".join(difference(self._gateway.config, changed).live)
         self._gateway.audit.note("settings.applied", why=applied)
+        self._apply_alerts(changed)
         self._gateway.apply(changed)
         self._cron.release_after = timedelta(seconds=changed.cron.release_after_s)
+
+    def _apply_alerts(self, changed: Config) -> None:
+        from holdfast.app.alerts import alert_options
+        from holdfast.config.sections import ALERT_CHANNEL
+        from holdfast.delivery.channels import alert_channel
+
+        if changed.gateway.alert_urls != self._gateway.config.gateway.alert_urls:
+            channels = {name: one for name, one in self._outbox.channels.items() if name != ALERT_CHANNEL}
+            self._outbox.channels = channels | alert_channel(changed)
+        self._alerts.options = alert_options(changed)
+        self._alerts.every_s = changed.upkeep.alerts_every_s
+        self._alerts.look()
 
     def report(self, where: str, why: str | None) -> None:
         """Record why settings from there cannot be used; None means that they can."""

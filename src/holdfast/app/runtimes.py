@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.app.parts import Parts
+    from holdfast.config import Settings
     from holdfast.engine.ledger.ledger import Ledger
     from holdfast.engine.producers.contract import Runtime
     from holdfast.store import Store
@@ -17,6 +22,8 @@ log = logging.getLogger("holdfast")
 GROUP = "holdfast.runtimes"
 # In the home: where outside schedulers leave a line about each firing.
 CRON_HISTORY = "cron-history"
+# A gateway on the same ledger may have runtimes that a script has not; it stops recorded work at once.
+FOR_A_GATEWAY = timedelta(minutes=1)
 
 
 def build_runtimes(store: Store, ledger: Ledger, home: Path) -> list[Runtime]:
@@ -36,3 +43,10 @@ def build_runtimes(store: Store, ledger: Ledger, home: Path) -> list[Runtime]:
             log.exception("the runtime %s (%s) could not be loaded, and is left out", point.name, point.value)
     cron = CronRuntime(FileHistory(home / CRON_HISTORY))
     return [*found, CliRuntime(), cron, SubagentRuntime(store, ledger)]
+
+
+def runtimes_of(
+    parts: Parts, settings: Settings, given: Sequence[Runtime]
+) -> Callable[[], Sequence[Runtime]]:
+    """Those of a process without doors; built when first needed, because plug-ins take a while."""
+    return functools.cache(lambda: [*given, *build_runtimes(parts.store, parts.ledger, settings.home)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.app.secrets import webhook_secrets
 from holdfast.config import Settings
+from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, SettingsError
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class Startup(msgspec.Struct, frozen=True, kw_only=True):
     certificates: Certificates
     # By the names of their channels.
     webhook_secrets: Mapping[str, Sequence[bytes]]
+    # How long it took to read all of it.
+    took: timedelta = timedelta(0)
 
     @property
     def config(self) -> Config:
@@ -49,6 +53,7 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
     from holdfast.app.module_search import places_of, search
     from holdfast.config.files import load
 
+    began_at = SystemClock().now()
     loaded = load(settings.home, environ)
     certificates = Certificates(loaded.config.gateway.tls, settings.home)
     search(places_of(loaded.config, settings.home))
@@ -64,6 +69,7 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
         tokens=Tokens.read(loaded.config, settings.home, environ),
         certificates=certificates,
         webhook_secrets=webhook_secrets(loaded.config, settings.home, environ),
+        took=max(SystemClock().now() - began_at, timedelta(0)),
     )
 
 
@@ -80,6 +86,9 @@ def load_tasks(config: Config, settings: Settings) -> Mapping[str, TaskDefinitio
         program = load_installed(place)
         chosen = program.known if name is None else [program.find(name), *program.known]
         found |= {one.name: one for one in chosen}
+    attempts = config.policies.retry.attempts
+    if attempts is not None:
+        found = {name: one.with_default_attempts(attempts) for name, one in found.items()}
     known = by_name([*found.values(), *definitions(config, home=settings.home)])
     schedule_specs(config.schedules, known)
     return known

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.channels.contract import CannotTell
 from holdfast.channels.threads import ChannelThreads
+from holdfast.channels.web_addresses import forms_of
 from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import SettingsError
 from holdfast.core.task import Origin
@@ -26,8 +27,17 @@ class Notify:
 
     is_keyed = False
 
-    def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        name: str,
+        urls: Sequence[str],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        may_be_webhooks: bool = False,
+    ) -> None:
+        """With `may_be_webhooks`, a web address that apprise does not know is sent the message as JSON."""
         self.name = name
+        self._may_be_webhooks = may_be_webhooks
         self._urls = tuple(urls)
         self._timeout_s = timeout_s
         self._threads = ChannelThreads(name)
@@ -90,7 +100,7 @@ class Notify:
         import apprise  # heavy, and needed only to send a notice
 
         place = apprise.Apprise()
-        if not place.add(url):
+        if not any(place.add(form) for form in (forms_of(url) if self._may_be_webhooks else (url,))):
             # The URL itself may hold a password.
             raise SettingsError(
                 f"channels.{self.name}.urls: number {number} is not a URL that apprise knows; "

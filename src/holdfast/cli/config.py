@@ -33,6 +33,7 @@ from holdfast.config.sections import (
 )
 from holdfast.config.tls import read_certificate
 from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
+from holdfast.core.alert import AlertActionKind
 from holdfast.core.errors import BadInput, HoldfastError, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
 from holdfast.views.health import CheckStatus, CheckView
@@ -109,6 +110,7 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
         yield from _safely(f"tokens.{name}", partial(_named_token, name, token, home))
     for name, secret in settings.secrets.items():
         yield from _safely(f"secrets.{name}", partial(_secret, name, secret))
+    yield _alerts(loaded)
     for name in settings.workflows:
         yield from _safely(f"workflows.{name}", partial(_flow, settings, home, name))
 
@@ -190,6 +192,21 @@ def _certificate(settings: Config, home: Path, now: datetime) -> str:
     assert found is not None
     names = ", ".join(found.names) or "no name"
     return f"for {names}, until {found.expires_at:%Y-%m-%d}; its key is private"
+
+
+def _alerts(loaded: Loaded) -> CheckView:
+    """The rules were checked when they were read; here, whether their notices lead to a person."""
+    config = loaded.config
+    rules = config.alert_rules
+    named = {one for rule in rules for one in rule.channels or config.alert_channels}
+    what = counted(len(rules), "rule")
+    if named or all(AlertActionKind.NOTIFY_HUMAN not in rule.actions for rule in rules):
+        return check("alerts", OK, f"{what}; notices go to {', '.join(sorted(named)) or 'no channel'}")
+    # The default rules alone are no reason to warn.
+    own = any(key.startswith("alerts.") for key in loaded.sources)
+    message = f"{what}, and no channel leads to a person, so notices are not sent"
+    remedy = "set gateway.alert_urls, or declare a channel of kind apprise"
+    return check("alerts", WARN if own else OK, message, remedy if own else None)
 
 
 def _flow(settings: Config, home: Path, name: str) -> str:

@@ -1,58 +1,117 @@
-"""demo: kills a busy process, lets another resume its work, and checks the ledger."""
+"""demo: kills a busy campaign, lets another process go on with it, and checks the ledger."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import click
 
+from holdfast.analysis.progress import PhaseCounts
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, counted, is_terminal, may_color
 from holdfast.config import read_store_url
-from holdfast.demo.kill_and_resume import DemoView, kill_and_resume
+from holdfast.demo.kill_and_resume import DemoProgress, DemoView, kill_and_resume
 from holdfast.demo.proof import ProofLine
+from holdfast.views.text import one_line
 
 
 class _Progress:
-    """Prints lines on stderr, and draws a bar on a terminal."""
+    """Prints lines on stderr, below them bars if that is a terminal."""
 
-    def __init__(self, output: Output, count: Callable[[int, int | None], None]) -> None:
-        self.say = output.say
-        self.count = count
+    def __init__(
+        self, say: Callable[[str], None], show: Callable[[Sequence[PhaseCounts], str], None]
+    ) -> None:
+        self.say = say
+        self.show = show
+
+
+@contextlib.contextmanager
+def _progress(output: Output) -> Iterator[DemoProgress]:
+    if not is_terminal(sys.stderr):
+        yield _Progress(output.say, lambda _phases, _note: None)
+        return
+    from holdfast.cli.phase_bars import bars
+
+    with bars(has_color=may_color(sys.stderr)) as (show, say):
+        yield _Progress(lambda text: say(one_line(text, 2000)), show)
 
 
 @click.command("demo")
 @click.option(
-    "--tasks",
-    type=click.IntRange(1, 20_000),
-    default=300,
-    show_default=True,
-    help="Number of concurrent tasks.",
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of git repositories or Python packages. [default: the installed Python packages]",
 )
-@click.option("--keep", is_flag=True, help="Keep the temporary ledger, so that you can inspect it.")
+@click.option(
+    "--items",
+    type=click.IntRange(1, 20_000),
+    default=120,
+    show_default=True,
+    help="Number of items to analyse, at most.",
+)
+@click.option(
+    "--kills", type=click.IntRange(1, 20), default=1, show_default=True, help="How often a process is killed."
+)
+@click.option(
+    "--pause",
+    "pause_s",
+    type=click.FloatRange(0, 60),
+    default=0.5,
+    show_default=True,
+    help="Each step rests up to so many seconds, so that you can watch.",
+)
+@click.option("--keep", is_flag=True, help="Keep the temporary ledger and the report, to look at them.")
+@click.option("--no-wait", is_flag=True, help="End when the proof is printed, as it does now in any case.")
 @shared_options
 @click.pass_context
-def demo(context: click.Context, tasks: int, *, keep: bool) -> None:
-    """Kill a busy process and watch each task resume exactly once.
+def demo(
+    context: click.Context,
+    folder: Path | None,
+    items: int,
+    kills: int,
+    pause_s: float,
+    *,
+    keep: bool,
+    no_wait: bool,
+) -> None:
+    """Kill a busy campaign and watch each item go on exactly once.
+
+    The campaign analyses the installed Python packages, or the repositories in a folder: lines, dependencies,
+    tests and last change of each. Half-way its process is killed by SIGKILL, and another one goes on. The
+    proof is read from the ledger.
 
     The demo uses a temporary ledger, or the one given with --store if it has no work in flight;
     HOLDFAST_STORE is ignored. Exit status 1 if the ledger does not prove the promise.
     """
+    del no_wait
     call: Invocation = context.obj
     # SIGTERM exits normally, so that the child is killed and the temporary ledger removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = None if call.store is None else read_store_url(call.store, key="--store")
-    with call.output.progress("steps") as count:
-        view = kill_and_resume(place, tasks=tasks, keep=keep, progress=_Progress(call.output, count))
+    with _progress(call.output) as progress:
+        view = kill_and_resume(
+            place,
+            folder=folder or Path(sysconfig.get_paths()["purelib"]),
+            items=items,
+            kills=kills,
+            pause_s=pause_s,
+            keep=keep,
+            progress=progress,
+        )
     call.output.show(view, lambda: _print(call.output, view))
     if not view.holds:
         context.exit(FAILED)
 
 
 def _print(output: Output, view: DemoView) -> None:
+    where = ("analysed", f"{view.items:,} items in {view.folder}")
+    output.fields([where, *view.report.fields()])
     output.line()
     width = max(len(line.what) for line in view.lines)
     output.line(output.paint(f"{'':{width}}  {'expected':>10}  {'found':>8}", "bold"))
@@ -60,10 +119,16 @@ def _print(output: Output, view: DemoView) -> None:
         verdict = output.paint_status("ok" if line.holds else "fail") if line.expected is not None else ""
         output.line(f"{line.what:{width}}  {_expected(line):>10}  {line.found:>8,}  {verdict}".rstrip())
     output.line()
-    if view.resume_ms is not None:
-        output.line(f"from the new process to the last follow-up run: {view.resume_ms:,} ms")
+    if view.resume_ms:
+        times = ", ".join(f"{ms:,} ms" for ms in view.resume_ms)
+        output.line(f"from each new process to its last follow-up run: {times}")
     verdict = "proved by the ledger" if view.holds else "NOT proved by the ledger"
-    output.line(output.paint(f"{verdict}, in {view.took_s:.1f} s", "green" if view.holds else "red"))
+    counts = (
+        f"{view.items:,} items, {view.steps:,} steps, {counted(view.kills, 'kill')}, "
+        f"{view.resumed:,} resumed, {view.lost:,} lost, {view.repeated:,} repeated"
+    )
+    color = "green" if view.holds else "red"
+    output.line(output.paint(f"{counts}: {verdict}, in {view.seconds:.1f} s", color))
 
 
 def _expected(line: ProofLine) -> str:

@@ -145,7 +145,7 @@ def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
     try:
         with call.reading() as ledger:
             yield check("ledger", OK, "readable")
-            for look in (_schema, _facts, _key, _clock, _held, _boots, _owners, _damage, _work):
+            for look in (_schema, _views, _facts, _key, _clock, _held, _boots, _owners, _damage, _work):
                 yield from _safely(look, call, ledger)
     except NoLedger as error:
         yield check("ledger", OK, str(error))
@@ -186,6 +186,18 @@ def _schema(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         return
     applied = ledger.applied_migrations()
     yield check("schema", OK, f"version {max(number for number, _ in applied)}, the newest")
+
+
+def _views(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    found = ledger.views()
+    if found.lacking:
+        missing = ", ".join(view.name for view in found.lacking)
+        said = f"SQL views for dashboards are missing or outdated: {missing}"
+        yield check("views", WARN, said, call.command("store", "migrate"))
+        return
+    taken = [f"{view.wanted} is yours, so ours is {view.name}" for view in found.renamed]
+    taken += [f"{name} is left out: a table or view of yours has its name" for name in found.homeless]
+    yield check("views", OK, "; ".join(taken) or f"{len(found.views)} SQL views for dashboards")
 
 
 def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:

@@ -7,8 +7,8 @@ import sys
 
 # Each module that the extra brings; a test compares them with pyproject.toml.
 MODULES = (
-    *("apprise", "click", "cronsim", "h11", "prometheus_client", "rich", "starlette"),
-    *("tzdata", "uvicorn", "websockets", "yaml"),
+    *("apprise", "click", "cronsim", "h11", "prometheus_client", "rich", "simpleeval"),
+    *("starlette", "tzdata", "uvicorn", "websockets", "yaml"),
 )
 REMEDY = "pip install 'holdfast-agents[gateway]'"
 _FAILED = 1

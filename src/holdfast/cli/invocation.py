@@ -417,6 +417,8 @@ def _flow_prefix(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def checkpoint_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value.startswith("checkpoint-") and _ID.fullmatch(value):
+        return value  # of a campaign
     return _id_prefix("ckpt", context, parameter, value)
 
 

@@ -24,11 +24,26 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("holdfast.cli.status:status", "One screen: gateway, sessions, tasks, last restart."),
     "chat": ("holdfast.cli.sessions:chat", "Talk to an agent."),
     "sessions": ("holdfast.cli.sessions:sessions", "Conversations with agents: list, show, send."),
-    "agents": ("holdfast.cli.sessions:agents", "Configured agents: list."),
+    "agents": (
+        "holdfast.cli.agents:agents",
+        "Agents of the gateway and of campaigns: list, show, pause, resume, restart.",
+    ),
     "run": ("holdfast.cli.run:run", "Start a task from a Python program and follow it to its end."),
+    "worker": (
+        "holdfast.cli.worker:worker",
+        "Carry tasks and items of campaigns in this process, without doors.",
+    ),
     "tasks": (
         "holdfast.cli.tasks:tasks",
         "Tasks: list, show, steps, wait, notify, cancel, retry, fork, flow, audit, maintenance.",
+    ),
+    "campaign": (
+        "holdfast.cli.campaigns:campaign",
+        "Many items through the same phases: list, show, items, create, start, retry.",
+    ),
+    "progress": (
+        "holdfast.cli.campaign_progress:progress",
+        "How far a campaign is: a live screen with bars.",
     ),
     "reviews": (
         "holdfast.cli.reviews:reviews",
@@ -48,9 +63,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Saved points that work resumes from: list, show, retry, prune.",
     ),
     "wakes": ("holdfast.cli.wakes:wakes", "Work that waits to go on, and when: list, history, cancel."),
+    "alerts": ("holdfast.cli.alerts:alerts", "Alerts, by rules over figures: list, rules, check, silence."),
     "audit": ("holdfast.cli.audit:audit", "Audit log, by actor and action: log."),
     "events": ("holdfast.cli.events:events", "The event feed, in order."),
     "import": ("holdfast.cli.imports:import_group", "Work of another gateway: openclaw."),
+    "state": (
+        "holdfast.cli.projections:state",
+        "Readable files about campaigns: path, rebuild.",
+    ),
     "store": (
         "holdfast.cli.store:store",
         "The ledger database: migrate, backup, verify, accept, key, rekey.",

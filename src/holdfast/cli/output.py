@@ -245,3 +245,8 @@ def size(size_bytes: float) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 task`, `3 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percent(number: float) -> str:
+    """`37.5%`, `100%`; rounded down, so that 100 means all."""
+    return f"{int(number * 10) / 10:.1f}".removesuffix(".0") + "%"

@@ -132,7 +132,7 @@ def run(
             )
     if not detach:
         call.must_be_here()  # this process runs the task, so it needs the database itself
-    with _stdout_kept(), _failures_told_here():
+    with stdout_kept(), _failures_told_here():
         asked = _ask(place, plain, as_json_args, key=key, goal=goal, owner=owner, resume=resume)
         if call.gateway_url is not None:
             recorded = _record_elsewhere(call, asked)
@@ -176,7 +176,7 @@ def _ask(
 
 
 @contextlib.contextmanager
-def _stdout_kept() -> Iterator[None]:
+def stdout_kept() -> Iterator[None]:
     """Send what the program and its child processes print to stderr: stdout is for the result."""
     sys.stdout.flush()
     with contextlib.ExitStack() as undo:

@@ -1,4 +1,4 @@
-"""sessions list, show, tasks, send; chat; agents list: conversations and the agents that hold them."""
+"""sessions list, show, tasks, send; chat: conversations with agents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import Invocation, maybe_minutes, page_option, shared_options, user_name
 from holdfast.cli.output import Output, ago, clock_time, is_terminal
-from holdfast.core.errors import HoldfastError, NotFound, SettingsError
+from holdfast.core.errors import NotFound, SettingsError
 from holdfast.core.ids import new_token
 from holdfast.core.message import Role, clean_message
 from holdfast.core.session import agent_of, session_key
@@ -44,7 +44,7 @@ from holdfast.views.sessions import (
 )
 from holdfast.views.snapshot import SnapshotView
 from holdfast.views.tasks import TaskDetailView
-from holdfast.views.text import clean, one_line, safe
+from holdfast.views.text import clean, safe
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -57,7 +57,7 @@ LOOK_EVERY_MS = 2_000
 SESSION_VARIABLE = "HOLDFAST_SESSION_KEY"
 
 
-def _agents(call: Invocation) -> AgentPageView:
+def configured_agents(call: Invocation) -> AgentPageView:
     """The agents of the settings; if those are invalid, the agents that the running gateway uses."""
     from holdfast.cli.client import is_listening
     from holdfast.config.files import load
@@ -78,7 +78,7 @@ def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
     """The key of a session; an agent's name alone means its main session."""
     if call.gateway_url is not None:
         return session  # the remote gateway checks the name
-    main = {one.name: one.main_session for one in _agents(call).agents}
+    main = {one.name: one.main_session for one in configured_agents(call).agents}
     if ":" in session:
         key, agent = session, agent_of(session)
     else:
@@ -378,49 +378,3 @@ def _waits(call: Invocation, task_id: str | None) -> str:
     if wait is None or wait.command is None:
         return ""
     return wait.words if wait.command in wait.words else f"{wait.words} (`{wait.command}`)"
-
-
-# --- agents
-
-
-@click.group("agents", cls=ListGroup)
-@shared_options
-def agents() -> None:
-    """Configured agents."""
-
-
-@agents.command("list", short_help="The configured agents.")
-@shared_options
-@click.pass_obj
-def list_them(call: Invocation) -> None:
-    """The configured agents; if the running gateway refused the settings, the agents that it uses."""
-    view = _agents(call)
-    refused = _those_of_gateway(call)
-    if refused is not None:
-        view = refused
-        call.output.say(
-            f"{refused.settings_refused}; the gateway still uses these agents; see `holdfast config check`"
-        )
-    call.output.show(view, lambda: _print_agents(call.output, view))
-
-
-def _those_of_gateway(call: Invocation) -> AgentPageView | None:
-    """The agents of a gateway that refused the settings in the file; else None."""
-    from holdfast.cli.client import is_listening
-
-    if call.gateway_url is None and not is_listening(call.settings.home):
-        return None
-    try:
-        view = call.ask("agents.list", Nothing(), AgentPageView, timeout_s=PATIENCE_S)
-    except HoldfastError:  # no gateway answers, so none refused them
-        return None
-    return None if view.settings_refused is None else view
-
-
-def _print_agents(output: Output, view: AgentPageView) -> None:
-    if not view.agents:
-        output.say("no agents are configured; add [agents.NAME] to holdfast.toml")
-        return
-    rows = [(one.name, one.runtime, one.main_session, one_line(one.target)) for one in view.agents]
-    headers = ("NAME", "RUNTIME", "MAIN SESSION", "COMMAND OR MODULE")
-    output.table(headers, rows, leave=("RUNTIME", "MAIN SESSION"))

@@ -16,7 +16,7 @@ from holdfast.api.params import Nothing
 from holdfast.cli.errors import FAILED
 from holdfast.cli.gateway import PATIENCE_S, ask_status, held_in_words, last_restart, refused_in_words
 from holdfast.cli.invocation import Invocation, shared_options
-from holdfast.cli.output import ago, counted
+from holdfast.cli.output import ago, counted, percent
 from holdfast.core.errors import RowDamaged, StoreUnavailable
 from holdfast.core.hold import ACCEPT, Hold
 from holdfast.core.transitions import TaskStatus
@@ -32,15 +32,30 @@ MAX_PATH_CHARS = 4096
 
 
 @click.command("status")
+@click.option(
+    "--recovery", "is_recovery", is_flag=True, help="What each step of the last start found and did."
+)
+@click.option("--boot", metavar="ID", help="With --recovery: the start of this gateway or worker.")
 @shared_options
 @click.pass_context
-def status(context: click.Context) -> None:
+def status(context: click.Context, *, is_recovery: bool, boot: str | None) -> None:
     """One screen: the gateway, sessions, tasks, what waits for a person, and the last restart.
+
+    With --recovery: how the newest gateway or worker started: configuration, load, reconcile, resume,
+    continue. Each step has what it found, how long it took, and what was not resumed and why; also of a
+    start that was cut off.
 
     Exit status 1 if the ledger cannot be used, else 0, even if no gateway answers (then
     `holdfast gateway status` exits with 5).
     """
     call: Invocation = context.obj
+    if boot is not None and not is_recovery:
+        raise click.UsageError("--boot names the start that --recovery shows; give both")
+    if is_recovery:
+        from holdfast.cli.recovery import show_recovery
+
+        show_recovery(call, boot)
+        return
     gateway, why = ask_status(call) if call.gateway_url is None else (_ask_elsewhere(call), None)
     facts = _read_ledger(call)
     if gateway is not None:
@@ -118,7 +133,9 @@ def _print(call: Invocation, view: StatusView, now: datetime) -> None:
             ("now", view.line or None),
             ("tasks", _counts(view.tasks) if view.is_counted else None),
             ("waiting", _waiting(view)),
+            ("campaigns", _campaigns(view)),
             ("messages", _messages(view)),
+            ("alerts", _alerts(view)),
             ("reviews", _open(view.open_reviews, "effect", "holdfast reviews list")),
             ("questions", _open(view.open_questions, "question", "holdfast questions list")),
             ("blocked", _blocked(view)),
@@ -153,6 +170,12 @@ def _blocked(view: StatusView) -> str | None:
     return f"{counted(view.blocked_flows, 'flow')}: `holdfast tasks flow list --status blocked`"
 
 
+def _alerts(view: StatusView) -> str | None:
+    if not view.raised_alerts:
+        return None
+    return f"{counted(view.raised_alerts, 'alert')}: `holdfast alerts list`"
+
+
 def _sessions(view: StatusView) -> str:
     waiting = view.sessions_waiting_for_person
     how = "being answered" if view.gateway is not None else "waiting for the gateway to start"
@@ -174,6 +197,25 @@ _STATUS_OF_WAIT = {
     "resume": TaskStatus.PAUSED,
     **dict.fromkeys(("retry", "alone", "worker", "producer"), TaskStatus.QUEUED),
 }
+
+
+def _campaigns(view: StatusView) -> str | None:
+    """Those that run, each with how far it is; of the others those that have not ended are counted."""
+    lines = [
+        f"{one.campaign.name}: {one.done:,} of {one.total:,} done ({percent(one.percent)})"
+        + (f", {one.failed:,} failed" if one.failed else "")
+        + f": `holdfast progress {one.campaign.name}`"
+        for one in view.running_campaigns
+    ]
+    others = {
+        "running": view.campaigns.get("running", 0) - len(lines),
+        "paused": view.campaigns.get("paused", 0),
+        "not started": view.campaigns.get("draft", 0),
+    }
+    more = ", ".join(f"{number:,} {word}" for word, number in others.items() if number > 0)
+    if more:
+        lines.append(f"{'also ' if lines else ''}{more}: `holdfast campaign list`")
+    return "\n".join(lines) or None
 
 
 def _messages(view: StatusView) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -17,6 +17,7 @@ from holdfast.cli.keys import key, rekey_store
 from holdfast.cli.output import Output, counted, size
 from holdfast.config import SqlitePlace
 from holdfast.core.errors import BadInput, NoLedger, PageDamaged, StoreUnavailable
+from holdfast.store.dashboard_views import SINCE
 from holdfast.store.outer_keys import write_key_file
 from holdfast.store.rekey import read_wrapped
 from holdfast.store.sealing import unwrap
@@ -45,32 +46,42 @@ store.add_command(key)
 @click.pass_obj
 def migrate(call: Invocation) -> None:
     """Create the ledger, or upgrade it to the newest schema. Make a backup first."""
-    before, had_checksums, missing = _applied(call)
+    before = _schema(call)
     with call.output.progress("migrating"), call.writing(may_upgrade=True):
         pass
-    after, has_checksums, still_missing = _applied(call)
+    after = _schema(call)
     view = MigratedView(
         store=one_line(call.settings.store.shown, MAX_PATH_CHARS),
-        is_new=not before,
-        applied=[number for number in after if number not in before],
-        version=max(after, default=0),
-        has_checksums=has_checksums,
-        restored=[name for name in missing if name not in still_missing],
+        is_new=not before.applied,
+        applied=[number for number in after.applied if number not in before.applied],
+        version=max(after.applied, default=0),
+        has_checksums=after.has_checksums,
+        restored=[name for name in before.missing if name not in after.missing],
+        views=[name for name in before.views if name not in after.views],
     )
-    are_new = has_checksums and not had_checksums
+    are_new = after.has_checksums and not before.has_checksums
     call.output.show(view, lambda: call.output.line(_migrated(view, has_new_checksums=are_new)))
 
 
-def _applied(call: Invocation) -> tuple[list[int], bool, list[str]]:
-    """The applied migrations, whether pages have checksums, and the missing indexes."""
+class _Schema(NamedTuple):
+    applied: list[int]
+    has_checksums: bool
+    # The indexes and the SQL views that it lacks.
+    missing: list[str]
+    views: list[str]
+
+
+def _schema(call: Invocation) -> _Schema:
     try:
         with call.reading(must_be_current=False) as ledger:
             facts = ledger.facts()
             has_checksums = "on" in (facts.get("page_checksums"), facts.get("data_checksums"))
             missing = [one_line(index.name) for index in ledger.missing_indexes()]
-            return [number for number, _ in ledger.applied_migrations()], has_checksums, missing
+            applied = [number for number, _ in ledger.applied_migrations()]
+            views = [one_line(view.name) for view in ledger.views().lacking] if SINCE in applied else []
+            return _Schema(applied, has_checksums, missing, views)
     except NoLedger:
-        return [], False, []
+        return _Schema([], has_checksums=False, missing=[], views=[])
 
 
 def _migrated(view: MigratedView, *, has_new_checksums: bool) -> str:
@@ -79,6 +90,8 @@ def _migrated(view: MigratedView, *, has_new_checksums: bool) -> str:
     also = ", page checksums added" if has_new_checksums else ""
     if view.restored:
         also += f", {'index' if len(view.restored) == 1 else 'indexes'} restored: {', '.join(view.restored)}"
+    if view.views:
+        also += f", {counted(len(view.views), 'SQL view')} made anew"
     if view.applied:
         migrations = counted(len(view.applied), "migration")
         return f"{view.store} now has schema {view.version} ({migrations} applied){also}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,23 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SettingsError(f"{path} has no keys at its top level: write keys with values")
     return value
+
+
+def line_of(path: Path, parts: Sequence[str]) -> int | None:
+    """The number of the line with the last of these keys, each found below the one before it."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig")[:MAX_BYTES].splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    place = 0
+    for part in parts:
+        word = re.compile(rf"(?<![\w-]){re.escape(part)}(?![\w-])")
+        found = next((number for number in range(place, len(lines)) if word.search(lines[number])), None)
+        if found is None and part == parts[-1]:
+            return None
+        # A file of one section need not repeat the section's name.
+        place = place if found is None else found
+    return place + 1 if lines else None
 
 
 def check_trusted(path: Path, opened: os.stat_result | None = None) -> None:

@@ -10,18 +10,23 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.config import documents
+from holdfast.config.alerts import named_rules
 from holdfast.config.keys import ENTRIES, SECTIONS, SHORT_FORMS, SettingChanges, changed, key_of, values
 from holdfast.config.places import SEAL_VARIABLE, STORE_VARIABLE, read_store_url
+from holdfast.config.policies import PolicySettings
 from holdfast.config.refusals import expected, meaning, refusal, unknown
 from holdfast.config.secret_registration import keep_secrets
 from holdfast.config.sections import Config, InvalidField
-from holdfast.core.errors import SettingsError
+from holdfast.core.errors import BadInput, SettingsError
+from holdfast.core.retention import KINDS
 
 COMMAND_LINE = "the command line"
 DEFAULT = "default"
 FOLDER = "config"
-# Planned sections without support yet: refuse their files, which would have no effect.
-_NOT_YET = ("policies", "alerts")
+# Sections that are one table, and may stand in a file of their own, too.
+_TABLES = ("policies",)
+# Where settings of `policies` are used, unless the setting itself is there.
+_POLICIES = {"policies.concurrency.gateway": "gateway.capacity"}
 S = TypeVar("S", bound=msgspec.Struct)
 Tree = dict[str, Any]
 
@@ -68,7 +73,8 @@ class _Reading:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._tree: Tree = {section: {} for section in SECTIONS}
+        # Without any rule of alerts, the default ones hold; with an empty list, none.
+        self._tree: Tree = {section: {} for section in SECTIONS if section != "alerts"}
         self._sources: dict[str, str] = {}
         self._paths: list[Path] = []
 
@@ -99,12 +105,24 @@ class _Reading:
 
     def _take_document(self, path: Path, document: Tree) -> None:
         self._paths.append(path)
+        _check_approval(path, document)
+        if "alerts" in document:
+            try:
+                document = document | {"alerts": named_rules(document["alerts"])}
+            except BadInput as error:
+                raise SettingsError(f"alerts in {path}: {error}") from error
         found = self._spell(Config, document, "", str(path))
         for section in SECTIONS:
-            for name, entry in found.pop(section, {}).items():
-                if name in self._tree[section]:
+            if section not in found:
+                continue
+            known = self._tree.setdefault(section, {})
+            for name, entry in found.pop(section).items():
+                if name in known:
                     raise SettingsError(f"{section}.{name} is in two files, one is {path}: keep one")
-                self._tree[section][name] = entry
+                known[name] = entry
+        for table in _TABLES:
+            if table in found and table in self._tree:
+                raise SettingsError(f"{table} is in two files, one is {path}: keep one")
         self._tree |= found
 
     def _spell(self, kind: type[msgspec.Struct], table: object, prefix: str, where: str) -> Tree:
@@ -118,7 +136,7 @@ class _Reading:
             key = f"{prefix}{written}"
             name = known.get(written) if isinstance(written, str) else None
             if name is None:
-                raise unknown(key, where, [f"{prefix}{name}" for name in fields])
+                raise unknown(key, self._line_of(where, key), [f"{prefix}{name}" for name in fields])
             if name in found:
                 raise SettingsError(f"{prefix}{name} is given twice in {where}, in two spellings: keep one")
             found[name] = self._spell_value(fields[name].type, value, f"{prefix}{name}", where)
@@ -142,9 +160,16 @@ class _Reading:
         self._sources[key] = where
         return value
 
+    def _line_of(self, where: str, key: str) -> str:
+        """The file with the line of the key in it, if `where` is a file and the line can be found."""
+        path = next((path for path in self._paths if str(path) == where), None)
+        line = None if path is None else documents.line_of(path, key.split("."))
+        return where if line is None else f"{where}, line {line},"
+
     # --- checking
 
     def finish(self) -> Loaded:
+        self._apply_policies()
         for name, entry in self._tree["schedules"].items():
             entry.setdefault("session", f"cron-{name}")
             if isinstance(entry.get("at"), datetime):  # as TOML and YAML have it without quotes
@@ -155,6 +180,26 @@ class _Reading:
             base = self._home if where in map(str, self._paths) else None
             read_store_url(config.store.url, key=f"store.url in {where}", base=base)
         return Loaded(config=config, sources=self._sources, paths=self._paths)
+
+    def _apply_policies(self) -> None:
+        """Let policies be the defaults of the settings that they are about."""
+        policies = self._tree.get("policies", {})
+        # So that a wrong value is refused where it was written.
+        self._build(PolicySettings, policies, "policies.")
+        for policy, key in _POLICIES.items():
+            _, part, name = policy.split(".")
+            section, field = key.split(".")
+            value = policies.get(part, {}).get(name)
+            table = self._tree.setdefault(section, {})
+            if value is not None and field not in table:
+                table[field] = value
+                self._sources[key] = self._sources[policy]
+        kept = policies.get("retention")
+        table = self._tree.setdefault("upkeep", {})
+        own = table.get("keep_days", {})
+        if kept and isinstance(kept, dict) and isinstance(own, dict):
+            table["keep_days"] = {kind: days for kind, days in kept.items() if kind in KINDS} | own
+            self._sources.setdefault("upkeep.keep_days", self._sources["policies.retention"])
 
     def _build(self, kind: type[S], table: Tree, prefix: str) -> S:
         """Convert field by field, so that an error names its key."""
@@ -203,17 +248,24 @@ def _section_files(folder: Path) -> dict[str, Path]:
         return {}
     except OSError as error:
         raise SettingsError(f"{folder}: {error.strerror}; make it readable for the gateway's user") from error
+    sections = (*SECTIONS, *_TABLES)
     for name in sorted(names):
-        if name.startswith(".") or name in SECTIONS:
+        if name.startswith(".") or name in sections:
             continue
-        why = (
-            f"this version does not support {name} yet"
-            if name in _NOT_YET
-            else f"only {', '.join(SECTIONS)} are read"
-        )
+        why = f"only {', '.join(sections)} are read"
         raise SettingsError(f"{documents.find(folder, name)} would have no effect, {why}: move it elsewhere")
-    found = {section: documents.find(folder, section) for section in SECTIONS}
+    found = {section: documents.find(folder, section) for section in sections}
     return {section: path for section, path in found.items() if path is not None}
+
+
+def _check_approval(path: Path, document: Tree) -> None:
+    """Refuse a policy that would be expected here and that has no effect, with what to do instead."""
+    policies = document.get("policies")
+    if isinstance(policies, dict) and "approval" in policies:
+        raise SettingsError(
+            f"policies.approval in {path} is not supported: no setting lets a person approve effects before "
+            "they are performed; ask in the program, with `await run.ask(…)`, and remove this key"
+        )
 
 
 def camel(name: str) -> str:

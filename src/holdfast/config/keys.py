@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.config.alerts import AlertSettings
 from holdfast.config.command_redaction import command_to_show
 from holdfast.config.flows import FlowSettings
 from holdfast.config.places import without_password
@@ -37,6 +38,7 @@ ENTRIES: dict[str, type[msgspec.Struct]] = {
     "secrets": SecretSettings,
     "plugins": PluginSettings,
     "workflows": FlowSettings,
+    "alerts": AlertSettings,
 }
 SECTIONS = tuple(ENTRIES)
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -172,6 +174,7 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "For how many days ended tasks are kept, by runtime, or `lost` for lost ones; all others for 30 days",
     ),
+    Key("upkeep.alerts_every_s", _LIVE, "How often the gateway evaluates the rules of alerts"),
     Key("cron.max_per_agent", _LIVE, "How many schedules an agent may have made for itself"),
     Key("cron.min_agent_interval_s", _LIVE, "How often a schedule that an agent made may fire at most"),
     Key("cron.max_retries", _LIVE, "How often an interrupted firing is queued again before it fails"),
@@ -330,6 +333,57 @@ KEYS: tuple[Key, ...] = (
         _LIVE,
         "The nodes of the flow, each with its `task`, `args`, `needs`, `goal` and `priority`",
     ),
+    Key("alerts.*.condition", _LIVE, "When the alert is raised: a comparison of figures"),
+    Key("alerts.*.severity", _LIVE, "`info`, `warning` or `critical`"),
+    Key(
+        "alerts.*.action",
+        _LIVE,
+        "What is done then, joined with `+`: `notify_human`, `restart_agent`, `force_checkpoint`, "
+        "`pause_campaign`",
+    ),
+    Key("alerts.*.raise_after", _LIVE, "How long the condition must be true first; also spelled `for`"),
+    Key("alerts.*.clear_after", _LIVE, "How long it must be over before the alert is cleared"),
+    Key(
+        "alerts.*.clear_when",
+        _LIVE,
+        "Another condition that must be true before the alert is cleared; default: the opposite",
+    ),
+    Key("alerts.*.campaigns", _LIVE, "The only campaigns that it is about, with `*` and `?`; default: all"),
+    Key(
+        "alerts.*.channels",
+        _LIVE,
+        "The channels of its notices; default: `gateway.alert_urls`, else all channels of kind apprise",
+    ),
+    Key("alerts.*.is_enabled", _LIVE, "Whether it is evaluated at all"),
+    Key(
+        "policies.retention",
+        _RESTART,
+        "For how many days ended tasks are kept, by runtime, or `lost`; `upkeep.keep_days` goes first",
+    ),
+    Key(
+        "policies.concurrency.gateway",
+        _RESTART,
+        "How many runs the gateway executes at a time; `gateway.capacity` goes first",
+    ),
+    Key(
+        "policies.concurrency.campaign",
+        _LIVE,
+        "How many items of a new campaign are in flight at a time, unless it says it itself",
+    ),
+    Key("policies.concurrency.host", _LIVE, "The same on one host"),
+    Key(
+        "policies.retry.attempts",
+        _RESTART,
+        "How often a Python task is tried that does not set `attempts` itself",
+    ),
+    Key(
+        "policies.quiet_hours.start",
+        _LIVE,
+        'From when notices of alerts are held back, such as "22:00"; default: they are not held back',
+    ),
+    Key("policies.quiet_hours.end", _LIVE, "Until when"),
+    Key("policies.quiet_hours.tz", _LIVE, "The time zone of these times"),
+    Key("policies.quiet_hours.let_through", _LIVE, "Severities whose notices are sent at once all the same"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 
@@ -360,7 +414,8 @@ def changed(old: Config, new: Config) -> SettingChanges:
 def with_live(old: Config, new: Config) -> Config:
     """The old settings, with the live keys of the new ones.
 
-    A new schedule of an agent that needs a restart waits for that restart.
+    A new schedule of an agent that needs a restart waits for that restart; so does a rule of alerts with a
+    new channel.
     """
     late = {
         name for name, one in new.schedules.items() if one.agent is not None and one.agent not in old.agents
@@ -368,8 +423,17 @@ def with_live(old: Config, new: Config) -> Config:
     schedules = {name: one for name, one in new.schedules.items() if name not in late}
     schedules |= {name: one for name, one in old.schedules.items() if name in late}
     # Config checks itself when it is built, so first build a consistent one.
-    whole = msgspec.structs.replace(new, agents=old.agents, channels=old.channels, schedules=schedules)
+    whole = msgspec.structs.replace(
+        new, agents=old.agents, channels=old.channels, schedules=schedules, alerts=_alerts_until(old, new)
+    )
     return _with_live(old, whole, "")
+
+
+def _alerts_until(old: Config, new: Config) -> dict[str, AlertSettings]:
+    """The new rules; one that names a new channel stays as it was until the restart."""
+    late = {name for name, one in new.alerts.items() if not old.channels.keys() >= set(one.channels)}
+    found = {name: one for name, one in new.alerts.items() if name not in late}
+    return found | {name: old.alerts[name] for name in late if name in old.alerts}
 
 
 def _with_live(old: _S, new: _S, prefix: str) -> _S:
@@ -408,7 +472,7 @@ def values(config: Config) -> dict[str, Any]:
 
 def defaults() -> dict[str, Any]:
     """The default of each key of the table; keys without a default are left out."""
-    found = values(Config())
+    found = {name: value for name, value in values(Config()).items() if not name.startswith("alerts.")}
     for section, kind in ENTRIES.items():
         for field in msgspec.structs.fields(kind):
             name = f"{section}.{ANY}.{field.name}"

@@ -11,7 +11,10 @@ from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 import msgspec
 
+from holdfast.config.alerts import AlertSettings, default_alerts
 from holdfast.config.flows import FlowSettings
+from holdfast.config.policies import MAX_KEEP_DAYS, MIN_KEEP_DAYS, PolicySettings
+from holdfast.core.alert import AlertRule
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
 from holdfast.core.errors import BadInput
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES, MAX_KEEP_RESULTS_BYTES
@@ -21,9 +24,9 @@ from holdfast.core.secret import is_own_variable
 from holdfast.core.smart_wake import SmartWake, WakeOptions
 
 DEFAULT_PORT = 4653
+# The channel of `gateway.alert_urls`: no declared channel can have this name.
+ALERT_CHANNEL = "gateway.alert_urls"
 MAX_SEND_S = 25.0  # less than the claim of a delivery allows
-# Up to ten years.
-MIN_KEEP_DAYS, MAX_KEEP_DAYS = 1, 3653
 MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is likely a wrong unit
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -180,9 +183,10 @@ class UpkeepSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields
     lost_after_s: Annotated[float, msgspec.Meta(ge=60, le=MAX_TIMEOUT_S)] = 300.0
     # By the names of runtimes, and `lost`.
     keep_days: dict[str, Annotated[float, msgspec.Meta(ge=MIN_KEEP_DAYS, le=MAX_KEEP_DAYS)]] = {}
+    alerts_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 15.0
 
     def __post_init__(self) -> None:
-        self._check_finite("sweep_every_s", "lost_after_s")
+        self._check_finite("sweep_every_s", "lost_after_s", "alerts_every_s")
         for kind, days in self.keep_days.items():
             if kind not in KINDS:
                 self._refuse(f"keep_days.{kind}", f"name one of {', '.join(KINDS)}")
@@ -520,6 +524,9 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     secrets: dict[str, SecretSettings] = {}
     plugins: dict[str, PluginSettings] = {}
     workflows: dict[str, FlowSettings] = {}
+    # Without any, those of the default; see `named_rules` for a list of rules.
+    alerts: dict[str, AlertSettings] = msgspec.field(default_factory=default_alerts)
+    policies: PolicySettings = PolicySettings()
 
     def __post_init__(self) -> None:
         self._check_all(
@@ -527,7 +534,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
             'write "package.module" or "module:task"',
             "tasks",
         )
-        for section in ("agents", "schedules", "channels", "tokens", "workflows"):
+        for section in ("agents", "schedules", "channels", "tokens", "workflows", "alerts"):
             for name in getattr(self, section):
                 if not _NAME.fullmatch(name):
                     fix = "use 1 to 64 letters, digits, - and _, starting with a letter or digit"
@@ -543,6 +550,46 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 flow.definition(name)
             except BadInput as error:
                 raise InvalidField(f"workflows.{name}.nodes", list(flow.nodes), str(error)) from error
+        self._check_alerts()
+        self._check_policies()
+
+    def _check_alerts(self) -> None:
+        """Try every rule that is not one of the default: a wrong one is refused with its name."""
+        default = default_alerts()
+        for name, one in self.alerts.items():
+            if one == default.get(name):
+                continue
+            try:
+                one.tried_rule(name)
+            except BadInput as error:
+                field = error.field if error.field in one.__struct_fields__ else "condition"
+                self._refuse(f"alerts.{name}.{field}", error.problem)
+            if unknown := [one for one in one.channels if one not in self.channels]:
+                known = ", ".join(sorted(self.channels)) or "there are none"
+                self._refuse(
+                    f"alerts.{name}.channels",
+                    f"there is no channel {unknown[0][:64]!a}; name one of the channels ({known})",
+                )
+
+    def _check_policies(self) -> None:
+        if not set(self.policies.retention) <= set(KINDS):
+            self._refuse("policies.retention", f"name one of {', '.join(KINDS)}")
+        try:
+            _ = self.policies.quiet_hours.hours
+        except BadInput as error:
+            self._refuse(f"policies.quiet_hours.{error.field}", error.problem)
+
+    @property
+    def alert_rules(self) -> tuple[AlertRule, ...]:
+        """Those that are evaluated."""
+        return tuple(one.rule(name) for name, one in self.alerts.items() if one.is_enabled)
+
+    @property
+    def alert_channels(self) -> tuple[str, ...]:
+        """Where notices of alerts go if their rule names no channel."""
+        if self.gateway.alert_urls:
+            return (ALERT_CHANNEL,)
+        return tuple(name for name, one in self.channels.items() if one.kind == "apprise")
 
     def _check_secrets(self) -> None:
         """Refuse secrets that are the gateway's own tokens or channel secrets."""

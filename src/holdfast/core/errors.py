@@ -3,6 +3,7 @@
 HoldfastError
 ├── NotFound                no record with that id, or none that you may see
 │   ├── NoLedger                there is no ledger at that path or URL
+│   ├── NoCampaign              there is no campaign yet, or none that you may see
 │   └── Pruned                  the task ended, and retention removed it with its journal
 ├── AmbiguousId             an id prefix that matches several records
 ├── BadInput                wrong type, empty, too long, control characters, too deep
@@ -76,17 +77,22 @@ class HoldfastError(Exception):
 
 # For nouns without a `list` command: the command that shows them.
 _SHOWN_BY = {
+    "campaign": "campaign list",
     "channel": "config explain",
     "delivery": "deliveries list",
     "effect": "tasks list",
+    "alert rule": "alerts rules",
     "firing": "events",
     "schedule": "cron list",
     "flow": "tasks flow list",
+    "item": "campaign items",
     "message": "sessions list",
     "node": "tasks flow show",
     "restart": "gateway restarts",
+    "restore": "checkpoints list",
     "run": "tasks list",
     "setting": "config explain",
+    "start": "status",
     "wake": "events",
     "workflow": "config explain",
 }
@@ -113,6 +119,16 @@ class NoLedger(NotFound):
         super().__init__("ledger", where)
         remedy = "the first task creates it, or run `holdfast store migrate`"
         self.args = (f"no ledger at {where} yet; {remedy}",)
+
+
+class NoCampaign(NotFound):
+    """There is no campaign yet, or none that the caller may see."""
+
+    code = "no_campaign"
+
+    def __init__(self) -> None:
+        super().__init__("campaign", "")
+        self.args = ("there is no campaign yet; create one: `holdfast campaign create --help`",)
 
 
 class Pruned(NotFound):

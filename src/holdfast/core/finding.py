@@ -45,6 +45,8 @@ class FindingCode(StrEnum):
     # A flow that counts tasks that do not exist, or that mirrors none.
     MISSING_LINKED_TASKS = "missing_linked_tasks"
     BLOCKED_TASK_MISSING = "blocked_task_missing"
+    # A rule of alerts that cannot be evaluated now, such as for a division by zero.
+    ALERT_RULE_FAILED = "alert_rule_failed"
 
 
 class Severity(StrEnum):
@@ -53,7 +55,7 @@ class Severity(StrEnum):
 
 
 # By the beginning of an id.
-_NOUNS = {"task": "task", "flow": "flow", "dlv": "delivery"}
+_NOUNS = {"task": "task", "flow": "flow", "dlv": "delivery", "alert": "alert"}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def noun(self) -> str:
-        """What it is about: a `task`, a `flow`, a `delivery`, or the whole `ledger`."""
+        """What it is about: a `task`, a `flow`, a `delivery`, an `alert`, or the whole `ledger`."""
         first = self.record_ids[0] if self.record_ids else ""
         return _NOUNS.get(first.partition("_")[0], "ledger")

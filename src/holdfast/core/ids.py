@@ -16,6 +16,7 @@ RunId = NewType("RunId", str)
 CheckpointId = NewType("CheckpointId", str)
 BootId = NewType("BootId", str)
 FlowId = NewType("FlowId", str)
+CampaignId = NewType("CampaignId", str)
 SessionId = NewType("SessionId", str)
 EffectId = NewType("EffectId", str)
 DeliveryId = NewType("DeliveryId", str)
@@ -25,6 +26,7 @@ FiringId = NewType("FiringId", str)
 QuestionId = NewType("QuestionId", str)
 RestartId = NewType("RestartId", str)
 AuditId = NewType("AuditId", str)
+AlertId = NewType("AlertId", str)
 
 # Crockford's alphabet: no letter looks like a digit, and text sorts as the numbers do.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -71,6 +73,14 @@ def new_checkpoint_id(now: datetime) -> CheckpointId:
 
 def new_flow_id(now: datetime) -> FlowId:
     return FlowId(new_id("flow", now))
+
+
+def new_campaign_id(now: datetime) -> CampaignId:
+    return CampaignId(new_id("camp", now))
+
+
+def new_alert_id(now: datetime) -> AlertId:
+    return AlertId(new_id("alert", now))
 
 
 def derived_id(prefix: str, now: datetime, *parts: str) -> str:

@@ -103,6 +103,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     cleanup_after: datetime | None = None
+    # The campaign of which it does one item in one phase.
+    campaign_id: str | None = None
     # True when the stored bytes do not match their digest: it may be shown, never executed.
     is_damaged: bool = False
     # No key opens its arguments or its result; SEALED replaces them.

@@ -82,6 +82,37 @@ class FlowNodeStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class CampaignStatus(StrEnum):
+    DRAFT = "draft"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class ItemStatus(StrEnum):
+    """The status of one item in one phase of a campaign."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class AlertStatus(StrEnum):
+    RAISED = "raised"
+    SILENCED = "silenced"
+    CLEARED = "cleared"
+
+
+class AlertActionStatus(StrEnum):
+    PENDING = "pending"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
 class SessionStatus(StrEnum):
     IDLE = "idle"
     PROCESSING = "processing"
@@ -123,7 +154,7 @@ class RestartStatus(StrEnum):
 
 T, R, C, E = TaskStatus, RunStatus, CheckpointStatus, EffectStatus
 D, F, S, W = DeliveryStatus, FlowStatus, SessionStatus, WakeStatus
-N = FlowNodeStatus
+N, K, M = FlowNodeStatus, CampaignStatus, ItemStatus
 
 _TASK_ENDS = frozenset({T.FAILED, T.TIMED_OUT, T.CANCELLED, T.LOST})
 _RUN_ENDS = frozenset({R.FAILED, R.TIMED_OUT, R.CANCELLED, R.LOST})
@@ -229,6 +260,41 @@ FLOW_NODE_MOVES: Mapping[FlowNodeStatus, frozenset[FlowNodeStatus]] = {
     N.CANCELLED: frozenset({N.RUNNING}),
 }
 
+CAMPAIGN_MOVES: Mapping[CampaignStatus, frozenset[CampaignStatus]] = {
+    K.DRAFT: frozenset({K.RUNNING}),
+    K.RUNNING: frozenset({K.PAUSED, K.DONE, K.FAILED}),
+    K.PAUSED: frozenset({K.RUNNING}),
+    # Late items, a retry or a restore let it go on.
+    K.DONE: frozenset({K.RUNNING}),
+    K.FAILED: frozenset({K.RUNNING}),
+}
+
+ITEM_MOVES: Mapping[ItemStatus, frozenset[ItemStatus]] = {
+    M.PENDING: frozenset({M.RUNNING, M.PAUSED}),
+    M.RUNNING: frozenset({M.DONE, M.FAILED, M.PAUSED}),
+    M.PAUSED: frozenset({M.PENDING, M.RUNNING, M.DONE, M.FAILED}),
+    # A restore of an earlier milestone makes it pending again, as a new task.
+    M.DONE: frozenset({M.PENDING}),
+    # A retry makes it pending; running when an operator reopened its task.
+    M.FAILED: frozenset({M.PENDING, M.RUNNING, M.PAUSED}),
+}
+
+ALERT_MOVES: Mapping[AlertStatus, frozenset[AlertStatus]] = {
+    AlertStatus.RAISED: frozenset({AlertStatus.SILENCED, AlertStatus.CLEARED}),
+    # Back to raised when the silence of its rule is over and the condition is still true.
+    AlertStatus.SILENCED: frozenset({AlertStatus.RAISED, AlertStatus.CLEARED}),
+    AlertStatus.CLEARED: frozenset(),  # the next time the condition is true is another alert
+}
+
+ALERT_ACTION_MOVES: Mapping[AlertActionStatus, frozenset[AlertActionStatus]] = {
+    AlertActionStatus.PENDING: frozenset(
+        {AlertActionStatus.DONE, AlertActionStatus.FAILED, AlertActionStatus.SKIPPED}
+    ),
+    AlertActionStatus.DONE: frozenset(),
+    AlertActionStatus.FAILED: frozenset(),
+    AlertActionStatus.SKIPPED: frozenset(),
+}
+
 SESSION_MOVES: Mapping[SessionStatus, frozenset[SessionStatus]] = {
     S.IDLE: frozenset({S.PROCESSING, S.WAITING, S.DRAINING}),
     S.PROCESSING: frozenset({S.IDLE, S.WAITING, S.DRAINING, S.INTERRUPTED}),
@@ -283,6 +349,10 @@ MOVES: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
     "delivery": DELIVERY_MOVES,  # type: ignore[dict-item]
     "flow": FLOW_MOVES,  # type: ignore[dict-item]
     "node": FLOW_NODE_MOVES,  # type: ignore[dict-item]
+    "campaign": CAMPAIGN_MOVES,  # type: ignore[dict-item]
+    "item": ITEM_MOVES,  # type: ignore[dict-item]
+    "alert": ALERT_MOVES,  # type: ignore[dict-item]
+    "action": ALERT_ACTION_MOVES,  # type: ignore[dict-item]
     "session": SESSION_MOVES,  # type: ignore[dict-item]
     "wake": WAKE_MOVES,  # type: ignore[dict-item]
     "message": MESSAGE_MOVES,  # type: ignore[dict-item]

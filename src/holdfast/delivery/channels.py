@@ -9,7 +9,7 @@ from holdfast.channels import console
 from holdfast.channels.contract import ChannelSender
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
-from holdfast.config.sections import ChannelSettings, Config
+from holdfast.config.sections import ALERT_CHANNEL, ChannelSettings, Config
 from holdfast.config.token import read_private
 from holdfast.core.clock import Clock
 from holdfast.core.errors import SettingsError
@@ -40,7 +40,13 @@ def mouths_of(
             mouths[name] = console.Console()
         else:
             mouths[name] = Webhook(name, settings.url, secrets[0], clock, timeout_s=settings.timeout_s)
-    return mouths
+    return mouths | alert_channel(config)
+
+
+def alert_channel(config: Config) -> dict[str, ChannelSender]:
+    """The channel of `gateway.alert_urls`, if there are any."""
+    urls = config.gateway.alert_urls
+    return {ALERT_CHANNEL: Notify(ALERT_CHANNEL, urls, may_be_webhooks=True)} if urls else {}
 
 
 def secrets_of(

@@ -1,4 +1,4 @@
-"""Starts the first process, kills it half-way, starts the second, and reads the proof from the ledger."""
+"""Starts a process, kills it half-way, starts another to finish, and reads the proof from the ledger."""
 
 from __future__ import annotations
 
@@ -12,30 +12,36 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
 
+from holdfast.analysis.discovery import find_items
+from holdfast.analysis.findings import AnalysisFindings, findings_in
+from holdfast.analysis.progress import PhaseCounts
+from holdfast.analysis.report import PAGE_NAME
+from holdfast.analysis.tasks import ANALYSIS_STEPS, REPORT_STEPS
 from holdfast.app import Settings, open_reader
 from holdfast.config import HOME_VARIABLE, LEDGER_NAME, STORE_VARIABLE, MemoryPlace, SqlitePlace, StorePlace
+from holdfast.core.clock import SystemClock
 from holdfast.core.errors import HoldfastError, NoLedger, Refused, SettingsError
 from holdfast.core.transitions import TaskStatus, is_terminal
-from holdfast.demo.process import STEPS, DemoReport
+from holdfast.demo.process import CONCURRENCY, DemoReport
 from holdfast.demo.proof import ProofLine, prove
 from holdfast.views.text import one_line
 
-MAX_S = 300.0
+MAX_S = 600.0
 
 
 class DemoProgress(Protocol):
-    """Where the demo reports what it does: lines for people, and a count for a progress bar."""
+    """Where the demo reports what it does: lines for people, and counts for bars."""
 
     def say(self, text: str) -> None: ...
 
-    def count(self, done: int, total: int) -> None:
-        """How many steps are saved."""
+    def show(self, phases: Sequence[PhaseCounts], note: str) -> None:
+        """How far each phase is, and what happens next."""
         ...
 
 
@@ -43,84 +49,139 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole demo, and whether the ledger proves it."""
 
     holds: bool
+    items: int
+    steps: int
+    kills: int
+    # Interrupted runs, each resumed by one follow-up run.
+    resumed: int
+    lost: int
+    repeated: int
+    seconds: float
     store: str
     owner: str
-    tasks: int
-    killed_pid: int
-    killed_after_steps: int
-    resume_ms: int | None
-    took_s: float
+    folder: str
+    killed_pids: list[int]
+    killed_after_steps: list[int]
+    # For each kill: from the start of the next process to its last follow-up run.
+    resume_ms: list[int]
+    report: AnalysisFindings
     lines: list[ProofLine]
 
 
-def kill_and_resume(place: StorePlace | None, *, tasks: int, keep: bool, progress: DemoProgress) -> DemoView:
+def kill_and_resume(
+    place: StorePlace | None,
+    *,
+    folder: Path,
+    items: int,
+    kills: int,
+    pause_s: float,
+    keep: bool,
+    progress: DemoProgress,
+) -> DemoView:
     """Run the demo. Without a place it uses a temporary directory, and removes it afterwards."""
     began_at = time.monotonic()
     with _settings(place, keep=keep, progress=progress) as settings:
         owner = f"demo-{secrets.token_hex(4)}"
-        total = tasks * len(STEPS)
-        with _Process(settings, owner, create=tasks) as first:
-            progress.say(f"process {first.pid} starts {tasks:,} tasks and runs them all at once")
-            saved = _kill_half_way(first, total, progress)
-        progress.say(f"process {first.pid} killed by SIGKILL after {saved:,} of {total:,} steps")
-        with _Process(settings, owner, create=0) as second:
-            _follow_to_end(second, saved, total, progress)
+        found = find_items(folder, artifacts=settings.home / "artifacts", now=SystemClock().now())[:items]
+        progress.say(
+            f"{len(found):,} items in {folder}: each is analysed in {len(ANALYSIS_STEPS)} steps or more, "
+            f"then reported on, {CONCURRENCY} at once"
+        )
+        if pause_s:
+            progress.say(f"each step rests up to {pause_s:g} s after its work, so that you can watch")
+        total = len(found) * (len(ANALYSIS_STEPS) + len(REPORT_STEPS))
+        follower = _Follower(progress)
+        killed_pids, killed_after = [], []
+        for number in range(1, kills + 1):
+            most = items if number == 1 else 0
+            with _Process(settings, owner, folder, most, pause_s) as process:
+                follower.follow(process, until=total * number // (kills + 1))
+                process.kill()
+                status = process.wait()
+                if status != -signal.SIGKILL:
+                    raise HoldfastError(f"process {process.pid} ended by itself (status {status})")
+            killed_pids.append(process.pid)
+            killed_after.append(follower.steps)
+            progress.say(f"process {process.pid} killed by SIGKILL: {follower.words()}")
+        with _Process(settings, owner, folder, 0 if kills else items, pause_s) as last:
+            follower.follow(last, until=None)
+            status = last.wait()
+            if status != 0:
+                raise HoldfastError(f"process {last.pid} failed (status {status})")
         progress.say("reading the proof from the ledger")
         reader = open_reader(settings.store)
         try:
-            proof = prove(reader, owner=owner, tasks=tasks)
+            proof = prove(reader, owner=owner, kills=kills)
         finally:
             reader.close()
         return DemoView(
             holds=proof.holds,
+            items=proof.items,
+            steps=proof.steps,
+            kills=kills,
+            resumed=proof.resumed,
+            lost=proof.lost,
+            repeated=proof.repeated,
+            seconds=round(time.monotonic() - began_at, 2),
             store=one_line(settings.store.shown, 4096),
             owner=owner,
-            tasks=tasks,
-            killed_pid=first.pid,
-            killed_after_steps=saved,
+            folder=one_line(str(folder), 4096),
+            killed_pids=killed_pids,
+            killed_after_steps=killed_after,
             resume_ms=proof.resume_ms,
-            took_s=round(time.monotonic() - began_at, 2),
+            report=findings_in(settings.home / "artifacts"),
             lines=proof.lines,
         )
 
 
-def _kill_half_way(process: _Process, total: int, progress: DemoProgress) -> int:
-    saved = 0
-    for report in process.reports():
-        if report.what == "step":
-            saved += 1
-            progress.count(saved, total)
-            if saved * 2 >= total:
-                process.kill()
-                break
-    status = process.wait()
-    if status != -signal.SIGKILL:
-        raise HoldfastError(f"the first process ended by itself (status {status}) after {saved} steps")
-    return saved
+class _Follower:
+    """Shows what the processes report, one process after another."""
 
+    def __init__(self, progress: DemoProgress) -> None:
+        self._progress = progress
+        self._phases: tuple[PhaseCounts, ...] = ()
+        # Steps whose work was done; a killed process may have saved a few more, or not yet the last ones.
+        self.steps = 0
 
-def _follow_to_end(process: _Process, saved: int, total: int, progress: DemoProgress) -> None:
-    """The killed process may have saved a few steps more than it reported; the proof counts in the ledger."""
-    for report in process.reports():
-        match report.what:
-            case "resumed":
-                progress.say(f"process {process.pid} resumes {report.number:,} unfinished tasks")
-            case "step":
-                saved += 1
-                progress.count(min(saved, total), total)
-    status = process.wait()
-    if status != 0:
-        raise HoldfastError(f"the second process failed (status {status})")
+    def follow(self, process: _Process, *, until: int | None) -> None:
+        """Until so many steps were done, or to the end of the process."""
+        self._progress.say(f"process {process.pid} starts")
+        then = "" if until is None else f", SIGKILL after {until:,}"
+        for report in process.reports():
+            match report.what:
+                case "resumed":
+                    self._progress.say(f"process {process.pid} resumes {report.number:,} runs")
+                case "counts":
+                    self._phases = report.phases
+                case "step":
+                    self.steps += 1
+            self._progress.show(self._phases, f"process {process.pid}: {self.steps:,} steps done{then}")
+            if until is not None and self.steps >= until and report.what == "step":
+                return
+
+    def words(self) -> str:
+        counts = ", ".join(f"{one.name} {one.done:,} of {one.total:,}" for one in self._phases)
+        running = sum(one.running for one in self._phases)
+        return f"{counts}; {running:,} in flight, {self.steps:,} steps done"
 
 
 class _Process:
     """A child process and its reports. It is killed after MAX_S, and at the end of its `with` block."""
 
-    def __init__(self, settings: Settings, owner: str, *, create: int) -> None:
+    def __init__(self, settings: Settings, owner: str, folder: Path, most: int, pause_s: float) -> None:
         # The URL may hold a password, and every user of the machine can read a command line.
         environ = os.environ | {HOME_VARIABLE: str(settings.home), STORE_VARIABLE: settings.store.url}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", "holdfast.demo.process", owner, str(create)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "holdfast.demo.process",
+                owner,
+                str(folder),
+                str(most),
+                str(pause_s),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environ,
@@ -165,8 +226,10 @@ def _settings(place: StorePlace | None, *, keep: bool, progress: DemoProgress) -
     try:
         yield Settings(home=home, store=place or SqlitePlace(path=(home / LEDGER_NAME).resolve()))
     finally:
-        if keep and place is None:
-            progress.say(f"kept: holdfast --home {home} tasks list")
+        if keep:
+            progress.say(f"kept: {home / 'artifacts' / PAGE_NAME}")
+            if place is None:
+                progress.say(f"kept: holdfast --home {home} tasks list")
         else:
             shutil.rmtree(home, ignore_errors=True)
 

@@ -1,36 +1,42 @@
-"""One process of the demo: starts tasks, or continues those that a killed process left, until all have ended.
+"""One process of the demo: analyses a folder as a campaign, or goes on with what a killed process left.
 
-`python -m holdfast.demo.process OWNER CREATE` reads the settings from the environment and reports on stdout,
-one JSON object in each line.
+`python -m holdfast.demo.process OWNER FOLDER MOST PAUSE_S` reads the settings from the environment and
+reports on stdout, one JSON object in each line. The owner is also the name of the campaign, which exists
+already if MOST is 0.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import holdfast as hf
+from holdfast.analysis.discovery import find_items
+from holdfast.analysis.progress import PhaseCounts, phase_counts
+from holdfast.analysis.tasks import COUNTED, Step, analysis_spec, analysis_tasks
+from holdfast.core.clock import SystemClock
+from holdfast.core.transitions import CampaignStatus
 from holdfast.store.tasks import LAST
 from holdfast.store.transaction import Tx
 
-TASK_NAME = "demo"
-STEPS = ("read", "outline", "draft", "check", "revise", "publish")
-# The only step that changes the outside world. It is declared as a keyed effect, the others are plain steps.
-EFFECT = "publish"
 # Each call of a step sends its task a message with this topic first. The proof counts these messages: they
 # show which steps were begun, how often, and when.
 BEGUN = "begun"
-LONGEST_STEP_S = 0.4
-BATCH = 500
-# At least as many as `holdfast demo --tasks` allows, so that all tasks are in flight at once.
-CAPACITY = 20_000
+SENDER = "demo"
+PAGE = 500
+# So many items are worked on at once.
+CONCURRENCY = 24
+LOOK_EVERY_S = 0.2
 
 
 class DemoReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,6 +44,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     what: str
     number: int = 0
+    phases: tuple[PhaseCounts, ...] = ()
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,78 +52,80 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
     step: str
     pid: int
+    # Of a step that each part of an item has: which part, and of how many.
+    number: int = 1
+    parts: int = 1
 
 
 Print = Callable[[DemoReport], None]
 
 
-class DemoSteps:
-    """The work of every step: send the message, then sleep. The result is the id of the process."""
+class StepWatcher:
+    """Around every step: send the message before it, and pause after it, so that people can watch."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Print, pause_s: float) -> None:
+        self._report = report
+        self._pause_s = pause_s
         # Set after `hf.open` has returned; by then a resumed task may already run.
         self.opened: asyncio.Future[hf.Holdfast] = asyncio.get_running_loop().create_future()
 
-    async def work(self, step: str, task_id: str) -> int:
-        holdfast = await self.opened
-        begun = Begun(step=step, pid=os.getpid())
-        await holdfast.send(task_id, BEGUN, msgspec.to_builtins(begun), sender=TASK_NAME)
-        await asyncio.sleep(random.uniform(0, LONGEST_STEP_S))  # noqa: S311 - the work itself
-        return os.getpid()
+    def watch(self, run: hf.Run, fn: Step) -> Step:
+        @functools.wraps(fn)
+        async def watched(*arguments: Any) -> Any:
+            holdfast = await self.opened
+            begun = Begun(step=fn.__name__, pid=os.getpid())
+            if fn.__name__ == COUNTED:
+                _, part, parts = arguments
+                begun = msgspec.structs.replace(begun, number=part + 1, parts=parts)
+            await holdfast.send(run.task_id, BEGUN, msgspec.to_builtins(begun), sender=SENDER)
+            if inspect.iscoroutinefunction(fn):
+                result = await fn(*arguments)
+            else:
+                result = await asyncio.to_thread(fn, *arguments)
+            await asyncio.sleep(random.uniform(0, self._pause_s))  # noqa: S311 - for the eye
+            self._report(DemoReport(what="step"))
+            return result
+
+        return watched
 
 
-def page_task(steps: DemoSteps, report: Print) -> hf.TaskDefinition[..., Any]:
-    """The task that the demo runs: write a page in six steps."""
-    calls = {name: hf.step(steps.work, name=name) for name in STEPS}
-    calls[EFFECT] = hf.keyed("1d")(calls[EFFECT])
-
-    @hf.task(name=TASK_NAME)
-    async def write_page(run: hf.Run, page: int) -> int:
-        for name, call in calls.items():
-            pid = await run.step(call, name, run.task_id)
-            if pid == os.getpid():  # else the result was in the journal, and the step was not called
-                report(DemoReport(what="step"))
-        return page
-
-    return write_page
-
-
-async def work(settings: hf.Settings, *, owner: str, create: int, report: Print) -> None:
-    """Start `create` tasks, then wait until every task of the owner has ended."""
-    steps = DemoSteps()
-    task = page_task(steps, report)
+async def work(
+    settings: hf.Settings, *, owner: str, folder: Path, most: int, pause_s: float, report: Print
+) -> None:
+    """Create the campaign with at most so many items if there is none yet, and wait for its end."""
+    steps = StepWatcher(report, pause_s)
+    tasks = analysis_tasks(steps.watch)
     async with hf.open(
-        settings.store.url,
-        tasks=[task],
-        home=settings.home,
-        owner=owner,
-        capacity=CAPACITY,
-        role=TASK_NAME,
+        settings.store.url, tasks=tasks, home=settings.home, owner=owner, role=SENDER
     ) as holdfast:
-        open_ids = await holdfast.store.read(lambda tx: open_tasks(tx, owner))
-        report(DemoReport(what="resumed", number=len(open_ids)))
+        campaigns = holdfast.campaigns(owner=owner)
+        if most:
+            items = find_items(folder, artifacts=settings.home / "artifacts", now=SystemClock().now())[:most]
+            spec = analysis_spec(tasks=tasks, concurrency=CONCURRENCY)
+            await campaigns.create(owner, spec, items)
+            await campaigns.start(owner)
+        else:
+            open_ids = await holdfast.store.read(lambda tx: open_tasks(tx, owner))
+            report(DemoReport(what="resumed", number=len(open_ids)))
         steps.opened.set_result(holdfast)
-        handles = [holdfast.handle(task_id) for task_id in open_ids]
-        for first in range(0, create, BATCH):
-            pages = range(first, min(first + BATCH, create))
-            handles += await holdfast.start_many(
-                [task(page) for page in pages], keys=[f"page-{page}" for page in pages]
-            )
-        async with asyncio.TaskGroup() as group:
-            for handle in handles:
-                group.create_task(_until_ended(handle))
+        ended = asyncio.ensure_future(campaigns.wait(owner))
+        while not ended.done():
+            await _tell(campaigns, owner, report)
+            await asyncio.wait({ended}, timeout=LOOK_EVERY_S)
+        if (await ended).status not in (CampaignStatus.DONE, CampaignStatus.FAILED):
+            sys.exit(1)
+        await _tell(campaigns, owner, report)
 
 
-async def _until_ended(handle: hf.Handle[Any]) -> None:
-    with contextlib.suppress(hf.TaskFailed):  # the proof finds every task that failed
-        await handle.result()
+async def _tell(campaigns: hf.Campaigns, name: str, report: Print) -> None:
+    report(DemoReport(what="counts", phases=phase_counts(await campaigns.progress(name))))
 
 
 def open_tasks(tx: Tx, owner: str) -> list[str]:
     """The ids of the owner's tasks that have not ended."""
     found: list[str] = []
     before = LAST
-    while page := tx.tasks.page(owner=owner, before=before, limit=BATCH):
+    while page := tx.tasks.page(owner=owner, before=before, limit=PAGE):
         found += [task.id for task in page if not task.has_ended]
         before = page[-1].id
     return found
@@ -131,8 +140,19 @@ def _print(report: DemoReport) -> None:
 
 
 def main() -> None:
-    owner, create = sys.argv[1], int(sys.argv[2])
-    asyncio.run(work(hf.read_settings(os.environ), owner=owner, create=create, report=_print))
+    owner, folder, most, pause_s = sys.argv[1:]
+    settings = hf.read_settings(os.environ)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(
+            work(
+                settings,
+                owner=owner,
+                folder=Path(folder),
+                most=int(most),
+                pause_s=float(pause_s),
+                report=_print,
+            )
+        )
 
 
 if __name__ == "__main__":

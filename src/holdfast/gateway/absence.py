@@ -10,14 +10,12 @@ import logging
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 
 import msgspec
 
-log = logging.getLogger("holdfast")
+from holdfast.channels.web_addresses import forms_of
 
-# A plain web address is a webhook: it gets the alert as JSON.
-_WEBHOOKS = {"https://": "jsons://", "http://": "json://"}
+log = logging.getLogger("holdfast")
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +77,7 @@ def _tell(url: str, notice: Notice, place: int) -> bool:
     # Apprise logs the URL, which may hold a password.
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
     to = apprise.Apprise()
-    if not any(to.add(form) for form in _forms(url)):
+    if not any(to.add(form) for form in forms_of(url)):
         log.error("alert_urls[%d] names no service that apprise knows; see `holdfast config check`", place)
         return False
     kind = apprise.NotifyType.FAILURE if notice.is_bad else apprise.NotifyType.SUCCESS
@@ -87,12 +85,6 @@ def _tell(url: str, notice: Notice, place: int) -> bool:
         log.error("alert_urls[%d] did not take the alert", place)
         return False
     return True
-
-
-def _forms(url: str) -> Sequence[str]:
-    """The URLs to try: apprise knows some web addresses itself; every other one is a webhook."""
-    plain = next((form for form in _WEBHOOKS if url.lower().startswith(form)), None)
-    return [url] if plain is None else [url, _WEBHOOKS[plain] + url[len(plain) :]]
 
 
 if __name__ == "__main__":

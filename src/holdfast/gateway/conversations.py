@@ -159,7 +159,9 @@ def _find_ready(tx: Tx, agents: frozenset[str], limit: int) -> _Found:
     waiting = frozenset(tx.sessions.waiting_agents(limit=limit))
     if not waiting:
         return _Found([], waiting)
-    firsts = [(one, _first_of(tx, one)) for one in tx.sessions.ready(agents, limit=limit)]
+    # Messages of an agent that an operator has paused wait in their sessions.
+    paused = frozenset(tx.paused_agents.all())
+    firsts = [(one, _first_of(tx, one)) for one in tx.sessions.ready(agents - paused, limit=limit)]
     return _Found([(session, first) for session, first in firsts if first is not None], waiting)
 
 
@@ -196,6 +198,8 @@ def start(tx: Tx, session: Session, message: Message, task: Task, run: RunRecord
         return False
     if held.task_id == task.id:
         return True  # an earlier attempt of this write committed, and its answer was lost
+    if session.agent in tx.paused_agents.all():
+        return False  # it was paused meanwhile
     first = tx.messages.next_of(session.key)
     if held.task_id is not None or first is None or first.id != message.id:
         return False

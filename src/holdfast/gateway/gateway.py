@@ -39,6 +39,7 @@ from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import shielded
 from holdfast.engine.program.restart_requests import OnRestart, WantedRestart
 from holdfast.engine.recovery.rescue import RescueRecorder
+from holdfast.engine.recovery.start_log import StartLog
 from holdfast.engine.schedules.changes import ScheduleLimits
 from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.audit import AuditRecorder
@@ -181,6 +182,7 @@ class Gateway:
         trial: Callable[[], Awaitable[str | None]] | None = None,
         runtimes: Sequence[Runtime] = (),
         find_flow: Callable[[Config, str], FlowDefinition] | None = None,
+        settings_took: timedelta = timedelta(0),
     ) -> None:
         """`trial` returns why the next gateway could not start, or None when it could. `find_flow` finds a
         flow of the settings; without it, no flow can be started by name."""
@@ -190,6 +192,8 @@ class Gateway:
         self.config = config
         self.inbox = inbox
         self.runtimes = tuple(runtimes)
+        self._known_tasks = len(tasks)
+        self._settings_took = settings_took
         self._find_flow = find_flow
         self.holdfast = Holdfast(
             store, clock, tasks, owner=config.gateway.owner, runtimes=lambda: self.runtimes
@@ -474,8 +478,10 @@ class Gateway:
             beat = group.create_task(self._beat())
             try:
                 self._standing = GatewayPhase.RECOVERING
-                await self._take_up()
+                start = StartLog(self.store, self.clock, self._life.boot)
+                await self._take_up(start)
                 async with beside(self._worker), self._served():
+                    await start.ended()
                     self._standing = GatewayPhase.SERVING
                     self.is_ready.set()
                     self._tell("ready")
@@ -499,18 +505,19 @@ class Gateway:
                 for child in serving:
                     child.cancel()
 
-    async def _take_up(self) -> None:
+    async def _take_up(self, start: StartLog) -> None:
+        await start.configured(_counts_of(self.config, self._known_tasks), took=self._settings_took)
         if self._why_held is not None:
             # The gateway serves and shows what it holds, until an operator or a healthy start releases it.
             self._worker.hold_resumes(self._why_held)
-            await self._worker.take_over()
+            await self._worker.take_over(start=start)
             return
-        resumed = await self._worker.take_over()
+        resumed = await self._worker.take_over(start=start)
         if resumed.blamed or await self._has_quarantined(list(resumed.failed)):
             # A crash that one run caused does not count towards a crash loop: quarantine handles that run,
             # and its task's attempts bound how often it can crash the gateway.
             self._tell("quarantined")
-        await self._recovery.finish()
+        await start.go_on(self._recovery.finish)
 
     async def _has_quarantined(self, checkpoint_ids: Sequence[str]) -> bool:
         def read(tx: Tx) -> bool:
@@ -739,6 +746,16 @@ def _reason_for_others(trigger: Trigger) -> ResumeReason:
 def _decide(wish: _Wish, why: str | None) -> None:
     if wish.decided is not None and not wish.decided.done():
         wish.decided.set_result(why)
+
+
+def _counts_of(config: Config, tasks: int) -> dict[str, int]:
+    """What the first step of a start has read."""
+    return {
+        "agents": len(config.agents),
+        "tasks": tasks,
+        "schedules": len(config.schedules),
+        "channels": len(config.channels),
+    }
 
 
 def _limits_of(config: Config) -> ScheduleLimits:

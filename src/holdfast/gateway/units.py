@@ -1,4 +1,4 @@
-"""The systemd unit and the launchd plist that keep a supervisor running; pure text."""
+"""The systemd units and the launchd plist that keep a supervisor or a worker running; pure text."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     writable: list[str] = []
     # Where the program and its modules lie.
     code: list[str] = []
+    # Where it starts, unless that is the home: modules are named relative to it.
+    directory: str | None = None
 
     @property
     def longest_stop_s(self) -> int:
         return -int(-(self.drain_timeout_s + SupervisorTimeouts().drain_slack_s) // 1)
 
     def __post_init__(self) -> None:
-        texts = {"home": self.home, "user": self.user or ""}
+        texts = {"home": self.home, "user": self.user or "", "directory": self.directory or ""}
+        texts["command"] = "".join(self.command)
         texts |= {"writable": "".join(self.writable), "code": "".join(self.code)}
         for name, text in {**texts, "environment": "".join(self.environment.values())}.items():
             if _CONTROL.search(text):
@@ -96,11 +99,52 @@ WantedBy={"default.target" if service.user is None else "multi-user.target"}
 """
 
 
-def _limits(service: ServiceUnit) -> str:
+def systemd_worker_unit(service: ServiceUnit) -> str:
+    """The unit of a worker, ready to be put into a file. It may be copied to every host of the fleet."""
+    environment = "".join(
+        f"Environment={_quoted(f'{name}={value}')}\n" for name, value in service.environment.items()
+    )
+    return f"""\
+# Made by `holdfast worker … --unit`. Put it into /etc/systemd/system/holdfast-worker.service, then:
+#   sudo systemctl daemon-reload && sudo systemctl enable --now holdfast-worker
+[Unit]
+Description=Holdfast worker
+Wants=network-online.target
+After=network-online.target
+# A ledger that is away for a long time must not make systemd give up.
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={_command(service.command)}
+ExecReload=/bin/kill -USR1 $MAINPID
+User={_percent(service.user or "")}
+WorkingDirectory={_percent(service.directory or service.home)}
+{environment}# Other variables, such as HOLDFAST_STORE and HOLDFAST_KEY, one a line; the file may be missing.
+EnvironmentFile=-{_percent(service.home)}/environment
+UMask=0077
+# Only the worker hears SIGTERM, and drains; commands of its tasks come to their end.
+KillMode=mixed
+TimeoutStopSec={service.longest_stop_s}
+TimeoutStartSec=infinity
+WatchdogSec={WATCHDOG_S}
+Restart=always
+RestartSec=2
+# 0: an operator stopped it. 2 and {SETTINGS_UNUSABLE}: a module or the settings must be fixed first.
+RestartPreventExitStatus=0 2 {SETTINGS_UNUSABLE}
+OOMPolicy=continue
+{_limits(service, "holdfast-worker")}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _limits(service: ServiceUnit, name: str = "holdfast") -> str:
     """What the gateway and the commands of its agents cannot do. An operator loosens a line in a drop-in."""
     edit = "sudo systemctl edit" if service.user is not None else "systemctl --user edit"
     return f"""
-# Limits of the gateway and of every command that its agents start. Loosen one with `{edit} holdfast`;
+# Limits of the process and of every command that its agents start. Loosen one with `{edit} {name}`;
 # the guide to the gateway says which line which agent needs.
 NoNewPrivileges=yes
 {"" if service.user is None else _limits_of_root(service)}LockPersonality=yes

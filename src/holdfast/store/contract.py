@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.core.clock import Clock
+    from holdfast.store.dashboard_views import ViewReport
     from holdfast.store.expected_schema import Index
     from holdfast.store.sealing import Sealing
     from holdfast.store.transaction import Tx
@@ -176,6 +177,10 @@ class Reader(Protocol):
 
     def missing_indexes(self) -> list[Index]:
         """The indexes that the migrations of the database created and that are missing now."""
+        ...
+
+    def views(self) -> ViewReport:
+        """Which SQL views for dashboards it has under which names, and which are missing."""
         ...
 
     def held_why(self) -> str | None:

@@ -228,6 +228,13 @@ class EffectTable:
             for row in self._sql.all("effects_of_task", {"task_id": task_id})
         ]
 
+    def of_tasks(self, task_ids: Sequence[str]) -> dict[str, list[Effect]]:
+        """The same for several tasks; tasks without any are left out."""
+        found: dict[str, list[Effect]] = {}
+        for row in self._sql.all("effects_of_tasks", {"ids": self._sql.pack(task_ids)}):
+            found.setdefault(row[1], []).append(effect_from_row(row, self._sealing))
+        return found
+
     def past_of_scope(self, task_id: str, scope: str) -> list[Effect]:
         """The finished effects of a committed turn; the newest generation of each last."""
         found = self._sql.all("past_effects_of_scope", {"task_id": task_id, "scope": scope})

@@ -119,6 +119,11 @@ class JournalTable:
         except ClaimLost as error:
             return error
 
+    def has_progress(self, task_id: str) -> bool:
+        """Whether the task has saved anything; an effect that was only begun counts, too: it may have
+        happened."""
+        return self._sql.one("task_has_progress", {"task_id": task_id}) is not None
+
     def holds(self, run_id: str, task_id: str, fence: int) -> bool:
         """Whether the run is still held with this fence; if so, it is locked until the transaction ends."""
         params = {"run_id": run_id, "task_id": task_id, "fence": fence}

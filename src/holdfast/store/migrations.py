@@ -15,6 +15,7 @@ from holdfast.core.errors import SchemaMismatch
 
 # Imported where a schema is compared: a process that finds it as it was does not need it.
 if TYPE_CHECKING:
+    from holdfast.store.dashboard_views import ViewReport
     from holdfast.store.expected_schema import Index
 
 SCHEMA_FILES = Path(__file__).parent / "schema"
@@ -49,6 +50,14 @@ class Migrating(Protocol):
         ...
 
     def make_index(self, index: Index) -> None: ...
+
+    def views(self) -> ViewReport:
+        """How its views differ from those that this Holdfast makes."""
+        ...
+
+    def make_views(self, report: ViewReport) -> None:
+        """Replace ours. What the database refuses is left out: no view keeps a ledger from being opened."""
+        ...
 
     def is_as_checked(self) -> bool:
         """Whether columns and indexes are provably as they were when `note_checked` was last called."""
@@ -127,11 +136,23 @@ def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: boo
         raise _outdated(missing)
     for migration in missing:
         database.apply(migration)
+    if missing or may_upgrade:
+        _make_views(database, known)
     if not applied:
         database.note_checked()
     elif not database.is_as_checked():
         _mend(database, known, may_upgrade=may_upgrade)
     return missing
+
+
+def _make_views(database: Migrating, known: Sequence[Migration]) -> None:
+    from holdfast.store.dashboard_views import SINCE
+
+    # Tests stop at an older schema, which lacks what the views show.
+    if any(migration.number >= SINCE for migration in known):
+        report = database.views()
+        if not report.is_right:
+            database.make_views(report)
 
 
 def _mend(database: Migrating, known: Sequence[Migration], *, may_upgrade: bool) -> None:

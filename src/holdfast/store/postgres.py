@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -38,6 +38,9 @@ from holdfast.store.topics import Topics
 from holdfast.store.transaction import Tx
 from holdfast.store.write_session import CommitUnknown
 from holdfast.store.writer import Writer
+
+if TYPE_CHECKING:
+    from holdfast.store.dashboard_views import SqlView, ViewReport
 
 T = TypeVar("T")
 
@@ -220,6 +223,37 @@ class _Migrating:
             self._link.command(index.sql.encode())
         except (psycopg.IntegrityError, psycopg.ProgrammingError) as error:
             raise cannot_make(index, error) from error
+
+    def views(self) -> ViewReport:
+        from holdfast.store.dashboard_views import compare_views
+
+        found = self._statements.all("taken_names", {})
+        return compare_views("postgres", {row[0]: row[1] for row in found})
+
+    def make_views(self, report: ViewReport) -> None:
+        if self._try_views(
+            [f"DROP VIEW {', '.join(report.present)}"] if report.present else [], report.views
+        ):
+            return
+        # Views of the user show some of ours, which cannot be dropped then: replace what can be.
+        for view in report.views:
+            self._try_views([], [view])
+
+    def _try_views(self, first: Sequence[str], views: Sequence[SqlView]) -> bool:
+        self._link.command(b"SAVEPOINT views")
+        try:
+            for statement in first:
+                self._link.command(statement.encode())
+            for view in views:
+                self._link.command(f"CREATE OR REPLACE VIEW {view.name} AS {view.sql}".encode())
+                self._link.command(f"COMMENT ON VIEW {view.name} IS '{view.mark}'".encode())
+        except psycopg.DatabaseError as error:
+            if is_lost(error):
+                raise
+            self._link.command(b"ROLLBACK TO views; RELEASE views")
+            return False
+        self._link.command(b"RELEASE views")
+        return True
 
     def is_as_checked(self) -> bool:
         """PostgreSQL does not count the changes of a schema, so each process compares it."""

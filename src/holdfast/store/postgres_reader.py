@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
@@ -16,6 +16,9 @@ from holdfast.store.queries import load_queries
 from holdfast.store.sealing import NoKey, Vault
 from holdfast.store.transaction import Tx
 from holdfast.store.verify import problems_of_catalog, verify
+
+if TYPE_CHECKING:
+    from holdfast.store.dashboard_views import ViewReport
 
 T = TypeVar("T")
 
@@ -74,6 +77,12 @@ class PostgresReader:
         """The indexes that its migrations created and that are missing now."""
         found = self.read_now(lambda tx: [str(row[0]) for row in tx.statements.all("schema_indexes", {})])
         return missing_indexes(self.applied_migrations(), load_migrations("postgres"), found)
+
+    def views(self) -> ViewReport:
+        from holdfast.store.dashboard_views import compare_views
+
+        found = self.read_now(lambda tx: tx.statements.all("taken_names", {}))
+        return compare_views("postgres", {str(row[0]): row[1] for row in found})
 
     def held_why(self) -> str | None:
         """The server guards its own files, so resumes are held only if the ledger itself says so."""

@@ -42,6 +42,7 @@ from holdfast.store.watermark import Watermark
 from holdfast.store.writer import Writer
 
 if TYPE_CHECKING:
+    from holdfast.store.dashboard_views import ViewReport
     from holdfast.store.expected_schema import Index
 
 T = TypeVar("T")
@@ -189,6 +190,22 @@ class _Migrating:
             from holdfast.store.expected_schema import cannot_make
 
             raise cannot_make(index, error) from error
+
+    def views(self) -> ViewReport:
+        from holdfast.store.dashboard_views import compare_views
+
+        return compare_views("sqlite", dict(self._connection.execute(self._queries["taken_names"])))
+
+    def make_views(self, report: ViewReport) -> None:
+        self._connection.execute("SAVEPOINT views")
+        try:
+            for name in report.present:
+                self._connection.execute(f"DROP VIEW {name}")
+            for view in report.views:
+                self._connection.execute(f"CREATE VIEW {view.name} AS /* {view.mark} */ {view.sql}")
+        except apsw.SQLError:
+            self._connection.execute("ROLLBACK TO views")
+        self._connection.execute("RELEASE views")
 
     def is_as_checked(self) -> bool:
         """SQLite counts every change of a file's schema in its header. While that count is the noted one,

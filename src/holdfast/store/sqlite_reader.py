@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import NoLedger, PageDamaged, SchemaMismatch, StoreUnavailable
@@ -25,6 +25,9 @@ from holdfast.store.sqlite_file import (
 )
 from holdfast.store.transaction import Tx
 from holdfast.store.verify import verify
+
+if TYPE_CHECKING:
+    from holdfast.store.dashboard_views import ViewReport
 
 T = TypeVar("T")
 
@@ -87,6 +90,12 @@ class SqliteReader:
         """The indexes that its migrations created and that are missing now."""
         found = self.read_now(lambda tx: [str(row[0]) for row in tx.statements.all("schema_indexes", {})])
         return missing_indexes(self.applied_migrations(), load_migrations("sqlite"), found)
+
+    def views(self) -> ViewReport:
+        from holdfast.store.dashboard_views import compare_views
+
+        found = self.read_now(lambda tx: tx.statements.all("taken_names", {}))
+        return compare_views("sqlite", {str(row[0]): row[1] for row in found})
 
     def held_why(self) -> str | None:
         """Why resumes are held, or the next gateway would hold them; None when they are not."""

@@ -31,16 +31,25 @@ from holdfast.store.tasks import TaskTable
 from holdfast.store.turns import TurnTable
 
 if TYPE_CHECKING:
+    from holdfast.store.alerts import AlertTable
     from holdfast.store.audit import AuditTable
+    from holdfast.store.campaign_agents import CampaignAgentTable
+    from holdfast.store.campaign_checkpoints import CampaignCheckpointTable, CampaignSaveTable
+    from holdfast.store.campaign_pages import CampaignPages
+    from holdfast.store.campaign_restores import CampaignRestoreTable
+    from holdfast.store.campaigns import CampaignTable, ItemPhaseTable, ItemTable, SlotTable
     from holdfast.store.deliveries import DeliveryTable
     from holdfast.store.flows import FlowNodeTable, FlowTable
     from holdfast.store.imports import ImportTable
+    from holdfast.store.item_changes import ItemChangeTable
     from holdfast.store.kept_steps import KeptStepTable
     from holdfast.store.manifests import RestartTable
     from holdfast.store.messages import MessageTable
+    from holdfast.store.paused_agents import PausedAgentTable
     from holdfast.store.recorded import RecordedTable
     from holdfast.store.schedules import FiringTable, ScheduleTable, WakeTable
     from holdfast.store.sessions import SessionTable
+    from holdfast.store.starts import StartTable
 
 _NO_FACTS = b"{}"
 _encode = msgspec.json.Encoder().encode
@@ -123,6 +132,84 @@ class Tx:
         from holdfast.store.flows import FlowNodeTable
 
         return FlowNodeTable(self)
+
+    @cached_property
+    def campaigns(self) -> CampaignTable:
+        from holdfast.store.campaigns import CampaignTable
+
+        return CampaignTable(self)
+
+    @cached_property
+    def item_changes(self) -> ItemChangeTable:
+        from holdfast.store.item_changes import ItemChangeTable
+
+        return ItemChangeTable(self)
+
+    @cached_property
+    def campaign_pages(self) -> CampaignPages:
+        from holdfast.store.campaign_pages import CampaignPages
+
+        return CampaignPages(self)
+
+    @cached_property
+    def items(self) -> ItemTable:
+        from holdfast.store.campaigns import ItemTable
+
+        return ItemTable(self)
+
+    @cached_property
+    def item_phases(self) -> ItemPhaseTable:
+        from holdfast.store.campaigns import ItemPhaseTable
+
+        return ItemPhaseTable(self)
+
+    @cached_property
+    def starts(self) -> StartTable:
+        from holdfast.store.starts import StartTable
+
+        return StartTable(self)
+
+    @cached_property
+    def paused_agents(self) -> PausedAgentTable:
+        from holdfast.store.paused_agents import PausedAgentTable
+
+        return PausedAgentTable(self)
+
+    @cached_property
+    def campaign_agents(self) -> CampaignAgentTable:
+        from holdfast.store.campaign_agents import CampaignAgentTable
+
+        return CampaignAgentTable(self)
+
+    @cached_property
+    def slots(self) -> SlotTable:
+        from holdfast.store.campaigns import SlotTable
+
+        return SlotTable(self)
+
+    @cached_property
+    def alerts(self) -> AlertTable:
+        from holdfast.store.alerts import AlertTable
+
+        return AlertTable(self)
+
+    @cached_property
+    def campaign_checkpoints(self) -> CampaignCheckpointTable:
+        from holdfast.store.campaign_checkpoints import CampaignCheckpointTable
+
+        return CampaignCheckpointTable(self)
+
+    @cached_property
+    def campaign_saves(self) -> CampaignSaveTable:
+        from holdfast.store.campaign_checkpoints import CampaignSaveTable
+
+        return CampaignSaveTable(self)
+
+    @cached_property
+    def campaign_restores(self) -> CampaignRestoreTable:
+        from holdfast.store.campaign_restores import CampaignRestoreTable
+
+        return CampaignRestoreTable(self)
 
     @cached_property
     def sessions(self) -> SessionTable:

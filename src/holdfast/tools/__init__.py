@@ -8,6 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.tools.campaigns import (
+        OwnGroup,
+        OwnGroups,
+        OwnItem,
+        OwnItems,
+        campaign_groups,
+        campaign_progress,
+        campaign_sample,
+    )
     from holdfast.tools.commands import ShellResult, shell
     from holdfast.tools.errors import (
         CommandCutShort,
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.tools.tasks import OwnTask, OwnTasks, cancel_my_task, my_tasks
 
 _MODULES = {
+    "campaigns": "OwnGroup OwnGroups OwnItem OwnItems campaign_groups campaign_progress campaign_sample",
     "commands": "ShellResult shell",
     "errors": (
         "CommandCutShort CommandFailed CommandNotStarted CommandTimedOut FileChanged FileNotWritten "
@@ -82,6 +92,10 @@ __all__ = [
     "HttpFailed",
     "HttpNotSent",
     "HttpResponse",
+    "OwnGroup",
+    "OwnGroups",
+    "OwnItem",
+    "OwnItems",
     "OwnSchedule",
     "OwnSchedules",
     "OwnTask",
@@ -91,6 +105,9 @@ __all__ = [
     "SentMessage",
     "ShellResult",
     "SpawnedSession",
+    "campaign_groups",
+    "campaign_progress",
+    "campaign_sample",
     "cancel_my_task",
     "git_commit",
     "git_push",

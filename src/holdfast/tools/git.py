@@ -60,6 +60,9 @@ _QUIETLY = {
     "LC_ALL": "C",
 }
 
+# A partial clone fetches what it lacks, from wherever its config says.
+_OFFLINE = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+
 
 class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
     """The new commit; with `is_empty` there was nothing to commit, and `sha` is HEAD."""
@@ -303,7 +306,9 @@ async def find_push(
 class Git:
     """The git command in one working tree."""
 
-    def __init__(self, repo: object, timeout_s: object, *, trust_repo: object = False) -> None:
+    def __init__(
+        self, repo: object, timeout_s: object, *, trust_repo: object = False, is_offline: bool = False
+    ) -> None:
         if not isinstance(trust_repo, bool):
             raise BadInput("trust_repo", f"True or False is needed, not {type(trust_repo).__name__}")
         self.repo = check_directory("repo", repo).resolve()
@@ -313,6 +318,8 @@ class Git:
         env = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
         # Use this directory's own repository, never one of a directory above.
         self._env = env | _QUIETLY | {"GIT_CEILING_DIRECTORIES": str(self.repo.parent)}
+        if is_offline:
+            self._env |= _OFFLINE
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -381,6 +388,12 @@ class Git:
 
     async def head(self) -> str:
         return await self.run("rev-parse", "--verify", "HEAD")
+
+    async def last_commit(self) -> tuple[str, str]:
+        """The commit that HEAD names, and when it was committed, in ISO format. Raises GitFailed."""
+        said = await self.run("log", "--max-count=1", "--no-show-signature", "--format=%H %cI", "HEAD")
+        sha, _, moment = said.strip().partition(" ")
+        return sha, moment
 
     async def commit_of(self, ref: str, sha: object) -> str:
         """The given commit, or else that of the ref. It must be in the repository."""

@@ -25,6 +25,7 @@ from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 from holdfast.store import Tx
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.alert_audit import findings_of_rules
 from holdfast.upkeep.flow_audit import FlowAudit
 from holdfast.upkeep.proofs import last_sign
 
@@ -129,6 +130,7 @@ class Audit:
             *self._of_late_reports(),
             *self._of_flows(),
             *self._of_clocks(),
+            *findings_of_rules(self._tx),
         ]
         # Errors first; each severity in the order of the checks.
         findings.sort(key=lambda one: one.severity is not _ERROR)

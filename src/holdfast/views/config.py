@@ -57,6 +57,8 @@ class ExplainedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             for key in KEYS
             if key.name.partition(f".{ANY}.")[0] in empty
         ]
+        places = list(dict.fromkeys(key.name.partition(".")[0] for key in KEYS))
+        found.sort(key=lambda one: places.index(one.key.partition(".")[0]))
         return cls(home=one_line(home, 1000), settings=found)
 
 

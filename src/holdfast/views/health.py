@@ -94,6 +94,8 @@ class MigratedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     has_checksums: bool = False
     # Missing indexes that were created again.
     restored: list[str] = []
+    # SQL views for dashboards that were missing or outdated, and are made anew.
+    views: list[str] = []
 
 
 class BackedUpView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

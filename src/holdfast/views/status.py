@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.views.campaigns import CampaignLineView
 from holdfast.views.gateway import GatewayView, HoldView, RestartView
 
 
@@ -23,7 +24,10 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owed_deliveries: int
     failed_resumes: int
     blocked_flows: int
+    raised_alerts: int
     tasks_failed_in_last_day: int
+    running_campaigns: list[CampaignLineView]
+    campaigns: dict[str, int]
     last_restart: RestartView | None
 
 
@@ -62,6 +66,12 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tasks_failed_in_last_day: int = 0
     # Flows that go on only after `tasks flow retry`, or when their controller decides.
     blocked_flows: int = 0
+    # Alerts that are raised and not silenced, as in `alerts list`.
+    raised_alerts: int = 0
+    # The newest three, each with how far it is.
+    running_campaigns: list[CampaignLineView] = []
+    # How many campaigns are in each status.
+    campaigns: dict[str, int] = {}
     # A jump of the wall clock, until which schedules and deletions wait; null if there is none.
     clock_problem: str | None = None
     # Why values with secrets cannot be stored or read here; null if they can.

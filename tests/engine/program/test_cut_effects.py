@@ -17,6 +17,8 @@ from holdfast.engine.client.handles import Handle
 from holdfast.testing import Crashed
 from tests.engine.stage import Stage
 
+pytestmark = pytest.mark.slow
+
 
 class SlowService:
     """The outside: how often each thing was done there, and whether it answers."""

@@ -27,6 +27,8 @@ from tests.engine.value_places import TASKS, go_on, pass_through
 from tests.servers import PostgresServer
 from tests.shared_ledgers import SharedLedger, shared_postgres_ledger, shared_sqlite_ledger
 
+pytestmark = pytest.mark.slow
+
 LARGE = "tide " * INLINE_BYTES
 # For places that take a text.
 TEXTS = [canary.value for canary in CANARIES if isinstance(canary.value, str)]

@@ -13,6 +13,8 @@ from holdfast.testing import Crashed, crash_everywhere
 from tests.engine.program.sample_program import add
 from tests.engine.stage import Stage
 
+pytestmark = pytest.mark.slow
+
 
 async def test_progress_events_decisions_and_artifacts_are_told_once(stage: Stage, tmp_path: Path) -> None:
     report = tmp_path / "report.txt"

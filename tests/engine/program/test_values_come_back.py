@@ -29,6 +29,8 @@ from tests.engine.tables import query
 from tests.engine.value_places import PLACES, QUESTION, TASKS, TOPIC, TURNS, everywhere, go_on, pass_through
 from tests.shared_ledgers import SharedLedger, shared_sqlite_ledger
 
+pytestmark = pytest.mark.slow
+
 LARGE = "tide " * INLINE_BYTES
 # One of each shape: few enough to stand in their rows.
 FEW = list({canary.shape: canary.value for canary in CANARIES if len(canary.secret) < 100}.values())

@@ -18,6 +18,8 @@ from holdfast.testing import Crashed, crash_everywhere
 from tests.builders import a_task
 from tests.engine.stage import Stage
 
+pytestmark = pytest.mark.slow
+
 
 class FlakyService:
     """What was done outside, how often, and what fails there."""

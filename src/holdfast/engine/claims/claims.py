@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +24,9 @@ from holdfast.engine.ledger.inputs import check_claim, check_claims, check_momen
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged, opened
 from holdfast.store import Store, Tx, Write
 
+if TYPE_CHECKING:
+    from holdfast.engine.ledger.item_slots import HostLimits
+
 MAX_BATCH = 1000
 _MICROSECOND = timedelta(microseconds=1)
 _LOOK_AT_MARK_NS = 1_000_000_000
@@ -34,6 +38,8 @@ SUSPECT_PATIENCE = timedelta(minutes=5)
 SUSPECT_ROOM = timedelta(minutes=1)
 # A suspect that has run alone for this long does not kill its process at the start.
 ALONE_AT_MOST = timedelta(minutes=1)
+# When a run that is one too many for this host is ready again, for other hosts.
+HOST_PAUSE = timedelta(seconds=1)
 # The due time of a wait without one.
 NEVER = datetime.fromisoformat("9999-01-01T00:00:00+00:00")
 
@@ -107,6 +113,8 @@ class Claims:
         self._retention = retention
         self._family = family
         self._troubles = TroubleLog() if troubles is None else troubles
+        # Made for the first run of a campaign.
+        self._host_limits: HostLimits | None = None
         # Since when this process has taken only suspects, one after another.
         self._alone_since: datetime | None = None
 
@@ -141,6 +149,8 @@ class Claims:
         """Move the tasks of the claimed runs to running. A damaged one fails here and blocks no other."""
         tx.tasks.move_many([run.task_id for run in runs], TaskStatus.QUEUED, TaskStatus.RUNNING, now=now)
         tasks = tx.tasks.get_many([run.task_id for run in runs])
+        if any(task.campaign_id is not None for task in tasks.values()):
+            runs = self._within_limits(tx, runs, tasks, now)
         usable = []
         for run in runs:
             tx.emit(EventKind.RUN_CLAIMED, run.id, at=now, task_id=run.task_id, fence=run.fence)
@@ -149,6 +159,26 @@ class Claims:
             except RowDamaged as damage:
                 fail_damaged(tx, run, damage, now=now, retention=self._retention)
         return usable
+
+    def _within_limits(
+        self, tx: Tx, runs: Sequence[RunRecord], tasks: Mapping[str, Task], now: datetime
+    ) -> list[RunRecord]:
+        """The runs that may run on this host by the limits of their campaigns; the others are left to other
+        hosts, and ready again in a moment."""
+        if self._host_limits is None:
+            from holdfast.engine.ledger.item_slots import HostLimits
+
+            boot = tx.boots.get(self._boot_id)
+            self._host_limits = HostLimits("" if boot is None else boot.node)
+        left_out = self._host_limits.left_out(tx, tasks.values())
+        if not left_out:
+            return list(runs)
+        due_at = now + HOST_PAUSE
+        for run in runs:
+            if run.task_id in left_out:
+                tx.runs.release(run.id, run.fence, due_at=due_at, queue=Queue.LATER, now=now)
+        tx.tasks.move_many(sorted(left_out), TaskStatus.RUNNING, TaskStatus.QUEUED, now=now)
+        return [run for run in runs if run.task_id not in left_out]
 
     def _pick(self, tx: Tx, limit: int, token: str, now: datetime, *, is_held: bool) -> list[RunRecord]:
         """Claim suspects first, each alone; claim all other runs together.

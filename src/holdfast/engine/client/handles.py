@@ -36,6 +36,7 @@ from holdfast.store.events import START
 
 if TYPE_CHECKING:
     from holdfast.core.flow_definition import FlowDefinition
+    from holdfast.engine.client.campaigns import Campaigns
     from holdfast.engine.client.detached import DetachedTask, UnrecordedNotes
     from holdfast.engine.client.flow_handles import FlowHandle
     from holdfast.engine.client.flows import Flows
@@ -286,6 +287,12 @@ class Holdfast:
         from holdfast.engine.client.flow_handles import FlowHandle
 
         return FlowHandle(self, check_id("flow", flow_id))
+
+    def campaigns(self, *, owner: str | None = None) -> Campaigns:
+        """All campaigns of the ledger, or those of one owner."""
+        from holdfast.engine.client.campaigns import Campaigns
+
+        return Campaigns(self.store, self._clock, owner=owner)
 
     def flows(self, *, owner: str | None = None) -> Flows:
         """All flows of the ledger, or those of one owner: for controllers, which create and update them."""

@@ -17,7 +17,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.flow_progress import TaskChangeKind
-from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_wakes, tell_family, tell_flow
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_wakes, tell_campaign, tell_family, tell_flow
 from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 
@@ -139,6 +139,7 @@ def ending(
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
             tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.SUCCEEDED)
+            tell_campaign(tx, task, now=now, status=TaskStatus.SUCCEEDED, result=one.result)
             if may_be_told(task):
                 tell_requester(
                     tx, task, TaskStatus.SUCCEEDED, run_id=one.claim.run_id, now=now, result=one.result

@@ -20,7 +20,7 @@ from holdfast.core.payload import (
     decode_payload,
     encode_payload,
 )
-from holdfast.core.plan import Cursor
+from holdfast.core.plan import Cursor, Plan
 from holdfast.core.recorded import TerminalOutcome
 from holdfast.core.redaction import redact, redact_name
 from holdfast.core.retention import DEFAULT_RETENTION as DEFAULT_RETENTION
@@ -290,6 +290,7 @@ def _end_without_run(tx: Tx, task: Task, failure: Failure, *, now: datetime, ret
     _cancel_children(tx, task, now=now, retention=retention)
     tell_family(tx, task, now=now)
     tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.CANCELLED)
+    tell_campaign(tx, task, now=now, status=TaskStatus.CANCELLED, failure=failure)
 
 
 def end_recorded_run(
@@ -348,6 +349,7 @@ def end_task(
     if task.flow_id is not None:
         is_blocked = _is_blocked(tx, task, to)
         tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=to, is_blocked=is_blocked)
+    tell_campaign(tx, task, now=now, status=to, result=outcome.result, failure=outcome.failure)
     if may_be_told(task):
         tell_requester(tx, task, to, run_id=run.id, now=now, result=outcome.result, failure=outcome.failure)
 
@@ -374,6 +376,48 @@ def tell_flow(
         is_executed_here=task.runtime.is_executed_here,
     )
     tx.before_commit(task.flow_id, settle_flow, change)
+
+
+def tell_campaign(
+    tx: Tx,
+    task: Task,
+    *,
+    now: datetime,
+    status: TaskStatus | None = None,
+    result: bytes | None = None,
+    failure: Failure | None = None,
+) -> None:
+    """Move the item of a task, if it does one of a campaign, before this transaction commits. `status` is the
+    end of the task; without it the task was reopened."""
+    if task.campaign_id is None:
+        return
+    from holdfast.engine.ledger.campaign_progress import ItemChange, settle_items  # few scripts have any
+
+    change = ItemChange(task_id=task.id, at=now, status=status, result=result, failure=failure)
+    tx.before_commit(task.campaign_id, settle_items, change)
+
+
+def tell_item_progress(
+    tx: Tx,
+    task: Task,
+    *,
+    now: datetime,
+    plan: Plan | None = None,
+    progress: Progress | None = None,
+    last_action: str | None = None,
+) -> None:
+    """Keep how far the task of an item is; costs a task without a campaign one comparison."""
+    if task.campaign_id is None:
+        return
+    from holdfast.core.campaign import ItemProgress, stage_progress
+    from holdfast.engine.ledger.campaign_progress import ItemChange, settle_items
+
+    news = ItemProgress() if plan is None else stage_progress(plan)
+    if last_action is not None:
+        news = news.then(ItemProgress(last_action=redact_name(last_action)[:200], last_action_at=now))
+    if progress is not None:
+        news = news.then(ItemProgress(progress=progress))
+    tx.before_commit(task.campaign_id, settle_items, ItemChange(task_id=task.id, at=now, news=news))
 
 
 def settle_flow(tx: Tx, flow_id: str, changes: list[TaskChange]) -> None:

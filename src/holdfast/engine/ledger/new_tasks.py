@@ -37,6 +37,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     session_key: str | None = None
     parent_task_id: str | None = None
     flow_id: str | None = None
+    campaign_id: str | None = None
     key: str | None = None
     notify: NotifyPolicy = NotifyPolicy.DONE_ONLY
     priority: int = DEFAULT_PRIORITY
@@ -81,6 +82,7 @@ def prepare(new: NewTask, now: datetime) -> tuple[Task, RunRecord]:
         if new.parent_task_id is None
         else TaskId(check_id("parent_task_id", new.parent_task_id)),
         flow_id=None if new.flow_id is None else check_id("flow_id", new.flow_id),
+        campaign_id=None if new.campaign_id is None else check_id("campaign_id", new.campaign_id),
         dedup_key=None if new.key is None else check_name("key", new.key),
         notify=check_choice("notify", new.notify, NotifyPolicy),
         created_at=now,

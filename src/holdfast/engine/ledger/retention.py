@@ -101,6 +101,7 @@ def pruning(
         tx.tasks.forget_keys(now=now)
         tx.flows.forget_keys(now=now)
         tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
+        tx.starts.forget(older_than=now - BOOTS_KEPT)
         tx.audit.prune(older_than=now - AUDIT_KEPT, limit=limit)
         events = tx.events.prune(older_than=now - events_kept, limit=limit * 20)
         return Forgotten(tasks=len(pruned), flows=len(flows), events=events)

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -56,6 +56,9 @@ from holdfast.engine.program.restart_requests import OnRestart, RestartRequests
 from holdfast.engine.program.waits import check_reason, sending
 from holdfast.engine.recovery.checkpoints import recording
 from holdfast.store import Store, Tx
+
+if TYPE_CHECKING:
+    from holdfast.core.campaign import Item
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -320,6 +323,21 @@ class Run(_Stepping):
         stored = self._program.past.plan
         known = set() if stored is None else {item.id for item in stored.items}
         return ProgramPlan(self._program, self._program.make_plan(plan_items(items, set(), known)))
+
+    def stages(self, item: Item) -> ProgramPlan:
+        """The stages of the phase of a campaign in which this item is, as the plan of its task: each is
+        durable once it is done, and a task that is interrupted or retried goes on at its stage.
+
+        `async for stage in run.stages(item):` gives a turn for each; its name is `stage.id`.
+        """
+        stages = getattr(item, "stages", None)
+        if not stages:
+            raise BadInput(
+                "stages",
+                f"phase {getattr(item, 'phase', '') or '?'} has none; declare them: "
+                'hf.phase("migration", migrate, stages=["prep", "transfer"])',
+            )
+        return self.plan(stages)
 
     # --- what crosses turns
 

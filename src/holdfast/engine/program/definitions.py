@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import typing
@@ -118,6 +119,14 @@ class TaskDefinition(Generic[P, T]):
         self.__wrapped__ = fn
         self.__doc__ = fn.__doc__
 
+    def with_default_attempts(self, attempts: int) -> TaskDefinition[P, T]:
+        """The same task, tried this often unless its author said how often."""
+        if self.named_attempts is not None:
+            return self
+        other = copy.copy(self)
+        other.attempts = _check_attempts(attempts)
+        return other
+
     @property
     def codec(self) -> Codec:
         return codec_of(self.fn)
@@ -149,6 +158,17 @@ class TaskDefinition(Generic[P, T]):
         if self.version > 1:
             arguments[_VERSION] = self.version
         return Call(self, arguments)
+
+    def check_takes(self, parameter: str) -> None:
+        """Raises BadInput unless the task has this parameter, and no other one without a default."""
+        names = {one.name: one.default is inspect.Parameter.empty for one in self._parameters}
+        needed = [name for name, is_needed in names.items() if is_needed and name != parameter]
+        if parameter not in names or needed:
+            raise BadInput(
+                f"task {self.name}",
+                f"it must take `{parameter}` and nothing else without a default: "
+                f"async def {self.name}(run: hf.Run, {parameter}: hf.Item)",
+            )
 
     def arguments_of(self, payload: bytes) -> tuple[dict[str, Any], int | None]:
         """What to call the function with, and the version it was migrated from, if it was."""

@@ -34,8 +34,8 @@ Compensate = Callable[[Effect, Any], Awaitable[object] | object]
 
 START = "start"
 _WAYS = ("refuse", "keep", "compensate", "acknowledge")
-_HAPPENED = frozenset({EffectStatus.DONE, EffectStatus.CONFIRMED})
-_OPEN = frozenset({EffectStatus.INTENT, EffectStatus.UNKNOWN})
+HAPPENED = frozenset({EffectStatus.DONE, EffectStatus.CONFIRMED})
+OPEN = frozenset({EffectStatus.INTENT, EffectStatus.UNKNOWN})
 _PAGE = 1000
 
 
@@ -104,7 +104,7 @@ async def fork(
     kept, happened = _cut(source, effects, store.sealing)
     if compensate is not None:
         for effect in reversed(happened):
-            await _undo(effect, compensate, store.sealing)
+            await undo_effect(effect, compensate, store.sealing)
     return await store.write(
         forking(
             source,
@@ -377,8 +377,8 @@ def is_in_past(source: ForkSource, kept: ForkSeed, effect: Effect) -> bool:
 
 def settle_passed(source: ForkSource, passed: Sequence[Effect], way: Effects) -> list[Effect]:
     """Those that have happened after that point. Raises EffectsInTheWay unless the caller said what to do."""
-    happened = [effect for effect in passed if effect.status in _HAPPENED]
-    in_doubt = [effect for effect in passed if effect.status in _OPEN or may_have_happened(effect)]
+    happened = [effect for effect in passed if effect.status in HAPPENED]
+    in_doubt = [effect for effect in passed if effect.status in OPEN or may_have_happened(effect)]
     if way == "acknowledge":
         return happened + in_doubt
     if in_doubt:
@@ -397,7 +397,7 @@ def _shown(effect: Effect) -> str:
     return f"{effect.name} in {effect.scope or 'the task'} ({effect.id})"
 
 
-async def _undo(effect: Effect, compensate: Compensate, sealing: Sealing) -> None:
+async def undo_effect(effect: Effect, compensate: Compensate, sealing: Sealing) -> None:
     """The newest first. What was undone before a crash is undone again, under the same idempotency key."""
     result = None if effect.outcome is None else decode_payload(effect.outcome)
     with keyed_by(effect.name, f"{effect.idempotency_key}-compensation", sealing):

@@ -34,6 +34,7 @@ from holdfast.engine.journal.scopes import (
     opened_step,
     stored_form,
 )
+from holdfast.engine.ledger.ledger import tell_item_progress
 from holdfast.engine.program.budgets import BudgetKeeper
 from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
 from holdfast.engine.program.effect_settling import EffectSettler
@@ -432,6 +433,8 @@ class RunProgram:
             save(tx)
             tx.turns.commit(finished, scope.path, is_over=is_over, has_loops=scope.has_loops, kept=kept)
             live.note_progress(tx, now)
+            if live.task.campaign_id is not None:
+                tell_item_progress(tx, live.task, now=now, last_action=_last_action(finished))
 
         await live.write(commit_turn)
         after()
@@ -493,6 +496,7 @@ class RunProgram:
     ) -> tuple[Callable[[Tx], None], Callable[[], None]]:
         """The part of a write that makes everything durable, and what to do in memory after it."""
         claim, keeper, progress = self.live.claim, self.plan, self.progress
+        task = self.live.task
         loops: dict[str, Marks] = {}
         for loop in self._left:
             if loop.item is not None and loop.marks.item != loop.item.id:
@@ -513,6 +517,8 @@ class RunProgram:
                 tx.journal.save_plan(claim, plan, now=now)
             if progress is not None:
                 tx.tasks.save_progress(claim.task_id, claim.run_id, claim.fence, progress, now=now)
+            if task.campaign_id is not None and (plan is not None or progress is not None):
+                tell_item_progress(tx, task, now=now, plan=plan, progress=progress)
 
         def after() -> None:
             self.memory.flushed(flush)
@@ -552,11 +558,14 @@ class RunProgram:
         if not (turns or self._is_touched or self.progress):
             return None
         save, _ = self._saving(now, None)
+        task = self.live.task
 
         def end(tx: Tx) -> None:
             save(tx)
             for turn, kept, scope in turns:
                 tx.turns.commit(turn, scope.path, is_over=True, has_loops=scope.has_loops, kept=kept)
+                if task.campaign_id is not None:
+                    tell_item_progress(tx, task, now=now, last_action=_last_action(turn))
 
         return end
 
@@ -618,3 +627,8 @@ class RunProgram:
     async def keep_budget(self) -> None:
         """If the budget is used up, ask a person before the task goes on."""
         await self._budget.keep(self.waits)
+
+
+def _last_action(turn: FinishedTurn) -> str:
+    """What a turn did last: its last step, or the turn itself."""
+    return turn.steps[-1].name if turn.steps else f"{turn.loop}:{turn.turn}"

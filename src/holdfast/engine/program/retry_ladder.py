@@ -27,6 +27,7 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Key
+from holdfast.engine.ledger.ledger import tell_item_progress
 from holdfast.engine.program.author_api import plan_items
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.effect_reviews import COMPENSATED
@@ -105,7 +106,7 @@ class Retries:
         self, rung: Rung, failures: int, failed: int, failure: Failure, plan: Plan | None, keys: list[Key]
     ) -> Write[None]:
         """Forget the failed steps, so that they run again. Questions are numbered by all failed runs."""
-        claim, now = self._live.claim, self._live.clock.now()
+        claim, task, now = self._live.claim, self._live.task, self._live.clock.now()
         due_at = now
         if isinstance(rung, Retry):
             chance = random.random()  # noqa: S311 - jitter, not a secret
@@ -123,6 +124,7 @@ class Retries:
                 return  # the write runs a second time after its own commit
             if plan is not None:
                 tx.journal.save_plan(claim, plan, now=now)
+                tell_item_progress(tx, task, now=now, plan=plan)
             for key in forgotten:
                 tx.journal.forget_step(claim, *key)
             run = tx.runs.end(claim.run_id, claim.fence, RunStatus.FAILED, failure=failure, now=now)

@@ -17,7 +17,7 @@ from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.ledger.flow_progress import TaskChangeKind
-from holdfast.engine.ledger.ledger import ended_with, tell_flow
+from holdfast.engine.ledger.ledger import ended_with, tell_campaign, tell_flow
 from holdfast.store import Tx
 
 # A fact of a failure: the steps that made the task fail.
@@ -94,6 +94,7 @@ def _reopen(tx: Tx, task: Task, run: RunRecord, after: RunRecord, *, now: dateti
     if not tx.tasks.go_on(task, now=now):
         return False
     tell_flow(tx, task, TaskChangeKind.REOPENED, now=now, status=task.status)
+    tell_campaign(tx, task, now=now)
     if run.failure is not None:
         _forget(tx, task.id, _failed_steps(run.failure))
     tx.runs.create(after)

@@ -45,7 +45,13 @@ from holdfast.engine.claims.claims import Family
 from holdfast.engine.journal.artifacts import checksum
 from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.ledger.flow_progress import TaskChangeKind
-from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task, tell_flow
+from holdfast.engine.ledger.ledger import (
+    DEFAULT_RETENTION,
+    cancel_idle_run,
+    end_task,
+    tell_campaign,
+    tell_flow,
+)
 from holdfast.engine.recovery.attempts import recorded_attempts
 from holdfast.engine.recovery.checkpoints import to_checkpoint
 from holdfast.engine.recovery.reopen import check_flow, go_on_with_children
@@ -92,6 +98,8 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: tuple[str, ...] = ()
     # Among `followed_up`: suspects whose process died while it ran nothing else.
     blamed: tuple[str, ...] = ()
+    # Among `followed_up`: nothing was saved, so that they start from the beginning.
+    anew: tuple[str, ...] = ()
 
     def __add__(self, other: Resumed) -> Resumed:
         return Resumed(
@@ -99,6 +107,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
             failed=self.failed | other.failed,
             cancelled=self.cancelled + other.cancelled,
             blamed=self.blamed + other.blamed,
+            anew=self.anew + other.anew,
         )
 
 
@@ -324,6 +333,7 @@ class Resumer:
                 followed_up={one.checkpoint.id: one.run_id for one in going_on},
                 cancelled=tuple(one.checkpoint.id for one in ended),
                 blamed=tuple(one.checkpoint.id for one in going_on if _is_to_blame(one.document)),
+                anew=tuple(one.checkpoint.id for one in going_on if _has_nothing(one.document)),
             )
 
         return follow_up
@@ -409,6 +419,10 @@ class Resumer:
         return fail
 
 
+def _has_nothing(document: CheckpointDocument) -> bool:
+    return not document.steps_saved and document.cursor.last_completed is None
+
+
 def fail_resume(
     tx: Tx, checkpoint: Checkpoint, failure: Failure, *, now: datetime, retention: timedelta
 ) -> None:
@@ -467,6 +481,7 @@ def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) 
         if not tx.tasks.reopen(task, now=now, waits_on="resume"):
             raise IllegalMove("task", task.id, task.status.value, TaskStatus.PAUSED.value)
         tell_flow(tx, task, TaskChangeKind.REOPENED, now=now, status=task.status)
+        tell_campaign(tx, task, now=now)
         go_on_with_children(tx, task, now=now)
         tx.runs.create(_stand_in(tx, failed, document, new_run, now))
         checkpoint = to_checkpoint(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import CheckpointNotSaved, HoldfastError, ResumesHeld, RowDamaged
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.smart_wake import WakeOptions
+from holdfast.core.start_record import StartStep
 from holdfast.core.task import Task
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.aio.trouble_log import TroubleLog
@@ -32,7 +33,7 @@ from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.secrets import Given, Secrets
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
-from holdfast.engine.recovery.rescue import Reaper, Rescuer, RescueRecorder
+from holdfast.engine.recovery.rescue import Reaper, Rescued, Rescuer, RescueRecorder
 from holdfast.engine.recovery.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.recovery.wakes import WakeTimer
 from holdfast.engine.worker.carrying import RunCarrier
@@ -42,6 +43,9 @@ from holdfast.engine.worker.run_limits import RunLimits
 from holdfast.engine.worker.taking import RunTaker
 from holdfast.engine.worker.unfinished import OnLetGo, UnfinishedRuns
 from holdfast.store import Store, Tx
+
+if TYPE_CHECKING:
+    from holdfast.engine.recovery.start_log import StartLog, StepFacts
 
 log = logging.getLogger("holdfast")
 
@@ -190,22 +194,40 @@ class Worker:
             is_stopping=lambda: self._is_stopping,
         )
 
-    async def take_over(self, *, is_allowed: bool = False) -> Resumed:
+    async def take_over(self, *, is_allowed: bool = False, start: StartLog | None = None) -> Resumed:
         """Rescue and resume what an earlier process left in flight, so that it can be claimed.
 
-        Runs that are held after a crash loop are only rescued, unless a person has allowed them.
+        Runs that are held after a crash loop are only rescued, unless a person has allowed them. `start`
+        records what was found and done.
         """
         await record_attempts(self._store, {name: task.named_attempts for name, task in self._tasks.items()})
-        await self._rescuer.rescue()
+        if start is None:
+            await self._rescue()
+            return await self._resume(is_allowed=is_allowed)
+        await start.load()
+        async with start.step(StartStep.RECONCILE) as found:
+            found.rescued(await self._rescue())
+        async with start.step(StartStep.RESUME) as found:
+            resumed = await self._resume(is_allowed=is_allowed, facts=found)
+            found.resumed(resumed)
+        return resumed
+
+    async def _rescue(self) -> Rescued:
+        rescued = await self._rescuer.rescue()
         try:
             await self._wake_timer.fire()
         except RowDamaged as damage:
             # The timer says so again and again; what else was left must go on.
             log.error("wakes that are due could not be fired: %s", damage)  # noqa: TRY400 - no defect of this line
+        return rescued
+
+    async def _resume(self, *, is_allowed: bool, facts: StepFacts | None = None) -> Resumed:
         try:
             return await self._resumer.resume_all(is_allowed=is_allowed)
         except ResumesHeld as held:
             log.warning("%s", held)
+            if facts is not None:
+                await facts.held(self._store, str(held))
             return Resumed()
 
     def hold_resumes(self, why: str | None) -> None:

@@ -84,6 +84,7 @@ def task_from_row(row: Row, sealing: Sealing = CLOSED) -> Task:
         started_at=moment_of(row[24]),
         ended_at=moment_of(row[25]),
         cleanup_after=moment_of(row[26]),
+        campaign_id=row[27],
     )
 
 
@@ -120,6 +121,7 @@ def row_from_task(task: Task, sealing: Sealing) -> Params:
         "started_at": micros_of(task.started_at),
         "ended_at": micros_of(task.ended_at),
         "cleanup_after": micros_of(task.cleanup_after),
+        "campaign_id": task.campaign_id,
     }
 
 

@@ -124,3 +124,7 @@ SELECT effects.* FROM effects JOIN tasks ON tasks.id = effects.task_id
 -- name: delete_effects_of_tasks
 -- Retention.
 DELETE FROM effects WHERE task_id IN :ids[];
+
+-- name: effects_of_tasks
+-- All effects of several tasks, oldest first.
+SELECT * FROM effects WHERE task_id IN :ids[] ORDER BY task_id, id;

@@ -125,3 +125,12 @@ DELETE FROM artifacts WHERE task_id IN :ids[];
 -- name: delete_notes_of_tasks
 -- Retention.
 DELETE FROM notes WHERE task_id IN :ids[];
+
+-- name: task_has_progress
+-- Whether the task has saved anything: a step, an effect that was at least begun, a turn, a list or a value.
+SELECT 1
+ WHERE EXISTS (SELECT 1 FROM steps WHERE task_id = :task_id)
+    OR EXISTS (SELECT 1 FROM effects WHERE task_id = :task_id)
+    OR EXISTS (SELECT 1 FROM turns WHERE task_id = :task_id)
+    OR EXISTS (SELECT 1 FROM list_deltas WHERE task_id = :task_id)
+    OR EXISTS (SELECT 1 FROM durable_values WHERE task_id = :task_id);

@@ -115,6 +115,15 @@ SELECT * FROM recorded_tasks WHERE task_id > :after0 ORDER BY task_id LIMIT :lim
 SELECT * FROM imported_records
  WHERE (source, noun, source_id) > (:after0, :after1, :after2) ORDER BY source, noun, source_id LIMIT :limit;
 
+-- name: scan_campaign_checkpoints
+-- Every row, a page at a time, to be verified.
+SELECT * FROM campaign_checkpoints WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_campaign_checkpoint_places
+-- Every row, a page at a time, to be verified.
+SELECT * FROM campaign_checkpoint_places
+ WHERE (checkpoint_id, phase) > (:after0, :after1) ORDER BY checkpoint_id, phase LIMIT :limit;
+
 -- name: scan_blobs
 -- Every blob, a page at a time, to be verified.
 SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;

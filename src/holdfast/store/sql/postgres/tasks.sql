@@ -91,7 +91,7 @@ SELECT * FROM unnest(
          CAST(:waits_on AS text[]), CAST(:progress AS bytea[]), CAST(:result AS bytea[]),
          CAST(:result_digest AS bytea[]), CAST(:failure AS bytea[]), CAST(:cancel_requested_at AS bigint[]),
          CAST(:cancel_reason AS text[]), CAST(:updated_at AS bigint[]), CAST(:started_at AS bigint[]),
-         CAST(:ended_at AS bigint[]), CAST(:cleanup_after AS bigint[]))
+         CAST(:ended_at AS bigint[]), CAST(:cleanup_after AS bigint[]), CAST(:campaign_id AS text[]))
 ON CONFLICT (id) DO NOTHING;
 
 -- name: page_of_tasks_in_status

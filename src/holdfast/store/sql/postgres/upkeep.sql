@@ -19,6 +19,13 @@ SELECT CAST(pg_class.relname AS text), CAST(attname AS text)
  WHERE pg_class.relnamespace = CAST('holdfast' AS regnamespace) AND pg_class.relkind IN ('r', 'p')
    AND attnum > 0 AND NOT attisdropped;
 
+-- name: taken_names
+-- The names of all tables, views and indexes; a view with its comment.
+-- Differs: PostgreSQL lists its schema in its catalog.
+SELECT CAST(relname AS text), CASE WHEN relkind = 'v' THEN obj_description(oid, 'pg_class') END
+  FROM pg_class
+ WHERE relnamespace = CAST('holdfast' AS regnamespace);
+
 -- name: schema_indexes
 -- Every existing index.
 -- Differs: PostgreSQL lists its schema in its catalog.

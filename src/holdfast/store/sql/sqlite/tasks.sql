@@ -5,7 +5,7 @@ INSERT INTO tasks
 VALUES (:id, :owner, :runtime, :name, :goal, :arguments, :origin, :session_key, :parent_task_id, :flow_id,
         :dedup_key, :notify, :created_at, :digest, :status, :priority, :waits_on, :progress, :result,
         :result_digest, :failure, :cancel_requested_at, :cancel_reason, :updated_at, :started_at, :ended_at,
-        :cleanup_after)
+        :cleanup_after, :campaign_id)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: page_of_tasks_of_owner_in_status

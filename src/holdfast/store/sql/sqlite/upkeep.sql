@@ -10,6 +10,11 @@ SELECT sqlite_schema.name, columns.name
   FROM sqlite_schema JOIN pragma_table_xinfo(sqlite_schema.name) AS columns
  WHERE sqlite_schema.type = 'table';
 
+-- name: taken_names
+-- The names of all tables, views and indexes; a view with its text.
+-- Differs: SQLite lists its schema in a table of its own.
+SELECT name, CASE WHEN type = 'view' THEN sql END FROM sqlite_schema;
+
 -- name: schema_indexes
 -- Every existing index.
 -- Differs: SQLite lists its schema in a table of its own.

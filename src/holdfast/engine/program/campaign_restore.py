@@ -1,0 +1,506 @@
+"""Restores a campaign to a milestone: what was not done then starts anew; nothing is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+import msgspec
+
+from holdfast.core.campaign import Campaign, ItemPhase
+from holdfast.core.campaign_checkpoint import CampaignCheckpoint, CampaignRestore, Decision, Places
+from holdfast.core.clock import Clock
+from holdfast.core.effect import Effect
+from holdfast.core.errors import BadInput, EffectsInTheWay, IllegalMove, Refused
+from holdfast.core.events import EventKind
+from holdfast.core.transitions import CampaignStatus, ItemStatus
+from holdfast.engine.campaigns.creating import owned_campaign
+from holdfast.engine.ledger.campaign_progress import count_move, moved_campaign
+from holdfast.engine.ledger.ledger import cancelling
+from holdfast.engine.program.effect_reviews import may_have_happened
+from holdfast.engine.program.forks import HAPPENED, OPEN, Compensate, undo_effect
+from holdfast.store import Store, Tx, Write
+
+DECISIONS = ("refuse", "keep", "compensate", "acknowledge")
+# How many items one transaction makes pending, or asks to stop.
+CHUNK = 200
+# How many chunks one call does at most: the caller then calls again.
+MAX_CHUNKS = 20
+_SHOWN_EFFECTS = 20
+_ENDED = (CampaignStatus.DONE, CampaignStatus.FAILED)
+_HAVE_ENDED = (ItemStatus.DONE, ItemStatus.FAILED)
+
+
+class UndonePhase(msgspec.Struct, frozen=True, kw_only=True):
+    """How many items of one phase a restore makes pending again, by what they are now."""
+
+    name: str
+    done: int = 0
+    failed: int = 0
+    running: int = 0
+    # They wait for a retry, or are paused.
+    waiting: int = 0
+    # Done at the milestone and not done now: a restore cannot bring these back.
+    lost: int = 0
+
+    @property
+    def undone(self) -> int:
+        return self.done + self.failed + self.running + self.waiting
+
+
+class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore would do; nothing is changed."""
+
+    checkpoint: CampaignCheckpoint
+    campaign: Campaign
+    phases: tuple[UndonePhase, ...]
+    # By class and status: how many effects the tasks of those items have.
+    effects: dict[tuple[str, str], int]
+    # Some of those that happened, and of those that may have happened, in words.
+    happened: tuple[str, ...] = ()
+    in_doubt: tuple[str, ...] = ()
+    # A restore to this checkpoint that was begun and not finished.
+    unfinished: CampaignRestore | None = None
+
+    @property
+    def undone(self) -> int:
+        return sum(phase.undone for phase in self.phases)
+
+
+class RestoreProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a restore has come. If it is not over, the same call goes on with it."""
+
+    restore: CampaignRestore
+    campaign: Campaign
+    is_over: bool
+    # Items whose tasks still have to stop.
+    stopping: int = 0
+
+
+# --- looking
+
+
+def restorable(
+    tx: Tx, checkpoint_id: str, *, owner: str | None = None
+) -> tuple[CampaignCheckpoint, Campaign]:
+    """The checkpoint and its campaign. Raises Refused with the reason if one cannot go back to it."""
+    checkpoint = tx.campaign_checkpoints.get(checkpoint_id)
+    campaign = owned_campaign(tx.campaigns.get(checkpoint.campaign_id), owner)
+    other = f"choose another one: holdfast checkpoints list --campaign {campaign.name} --kind milestone"
+    if checkpoint.is_damaged:
+        raise Refused(f"{checkpoint.id} is damaged: its record does not match its digest; {other}")
+    if not checkpoint.recoverable:
+        raise Refused(
+            f"{checkpoint.id} is a {checkpoint.kind.value} checkpoint, which holds only counts; {other}"
+        )
+    return checkpoint, campaign
+
+
+def places_then(tx: Tx, checkpoint: CampaignCheckpoint, phase: int) -> Places:
+    """Which items were done in one phase. Raises RowDamaged, Refused."""
+    found = tx.campaign_checkpoints.places(checkpoint.id, phase)
+    if found is None:
+        raise Refused(f"{checkpoint.id} has no record of phase {phase}, so it cannot be restored")
+    return found
+
+
+def plan_restore(tx: Tx, checkpoint_id: str, *, owner: str | None = None) -> RestorePlan:
+    """What a restore would undo, item-phase by item-phase, in bounded memory. Raises Refused, RowDamaged."""
+    checkpoint, campaign = restorable(tx, checkpoint_id, owner=owner)
+    effects: Counter[tuple[str, str]] = Counter()
+    happened: list[str] = []
+    in_doubt: list[str] = []
+    phases = []
+    for number, phase in enumerate(campaign.spec.phases):
+        then = places_then(tx, checkpoint, number)
+        counts: Counter[str] = Counter()
+        rows = _touched(tx, campaign, number, then, counts)
+        while chunk := list(islice(rows, CHUNK)):
+            found = tx.effects.of_tasks([task_id for _, _, task_id in chunk if task_id is not None])
+            living = {task_id for _, status, task_id in chunk if status not in _HAVE_ENDED}
+            for task_id, some in found.items():
+                for effect in some:
+                    effects[effect.effect_class.value, effect.status.value] += 1
+                    if effect.status in HAPPENED:
+                        happened += [] if len(happened) >= _SHOWN_EFFECTS else [_shown(effect)]
+                    elif _is_in_doubt(effect) and task_id not in living:
+                        in_doubt += [] if len(in_doubt) >= _SHOWN_EFFECTS else [_shown(effect)]
+        phases.append(_undone_phase(phase.name, counts, then))
+    return RestorePlan(
+        checkpoint=checkpoint,
+        campaign=campaign,
+        phases=tuple(phases),
+        effects=dict(effects),
+        happened=tuple(happened),
+        in_doubt=tuple(in_doubt),
+        unfinished=tx.campaign_restores.open_of(campaign.id),
+    )
+
+
+def _touched(
+    tx: Tx, campaign: Campaign, phase: int, then: Places, counts: Counter[str], *, after: int = -1
+) -> Iterator[tuple[int, ItemStatus, str | None]]:
+    """The items to undo; counts them by status, and under `still` those that were done then and are now."""
+    for place, status, task_id in tx.campaign_restores.touched(campaign.id, phase, after=after):
+        if place not in then:
+            counts[status] += 1
+            yield place, status, task_id
+        elif status is ItemStatus.DONE:
+            counts["still"] += 1
+
+
+def changed_since(tx: Tx, checkpoint: CampaignCheckpoint, campaign: Campaign) -> list[UndonePhase]:
+    """The same without effects: how many item-phases have changed since the checkpoint."""
+    phases = []
+    for number, phase in enumerate(campaign.spec.phases):
+        then = places_then(tx, checkpoint, number)
+        counts: Counter[str] = Counter()
+        for _ in _touched(tx, campaign, number, then, counts):
+            pass
+        phases.append(_undone_phase(phase.name, counts, then))
+    return phases
+
+
+def _undone_phase(name: str, counts: Counter[str], then: Places) -> UndonePhase:
+    return UndonePhase(
+        name=name,
+        done=counts[ItemStatus.DONE],
+        failed=counts[ItemStatus.FAILED],
+        running=counts[ItemStatus.RUNNING],
+        waiting=counts[ItemStatus.PENDING] + counts[ItemStatus.PAUSED],
+        lost=len(then) - counts["still"],
+    )
+
+
+def _is_in_doubt(effect: Effect) -> bool:
+    return effect.status in OPEN or may_have_happened(effect)
+
+
+def _shown(effect: Effect) -> str:
+    return f"{effect.name} of {effect.task_id} ({effect.id})"
+
+
+# --- restoring
+
+
+async def restore_campaign(
+    store: Store,
+    clock: Clock,
+    checkpoint_id: str,
+    *,
+    effects: Decision = "refuse",
+    compensate: Compensate | None = None,
+    owner: str | None = None,
+    max_chunks: int = MAX_CHUNKS,
+    patience_s: float = 1.0,
+) -> RestoreProgress:
+    """Begin a restore, or go on with it, for a bounded number of chunks; each is one transaction.
+
+    The campaign is paused until the restore is over, also if the process dies: the same call goes on then.
+    Raises EffectsInTheWay if effects happened since and the caller did not say what becomes of them, or if
+    the outcome of one is unknown; Refused if one cannot go back to this checkpoint.
+    """
+    check_decision(effects, compensate)
+    begun = await store.read(lambda tx: _unfinished(tx, checkpoint_id, owner))
+    if begun is None:
+        plan = await store.read(lambda tx: plan_restore(tx, checkpoint_id, owner=owner))
+        check_effects(plan, effects)
+        if not plan.undone:
+            return _nothing_to_undo(plan, clock.now())
+    restore, campaign = await store.write(
+        beginning_restore(checkpoint_id, effects=effects, now=clock.now(), owner=owner)
+    )
+    left = await _stop_running(store, clock, restore, campaign, patience_s)
+    if left:
+        return RestoreProgress(restore=restore, campaign=campaign, is_over=False, stopping=left)
+    for _ in range(max_chunks):
+        undone = await _undo_compensated(store, restore, campaign, compensate)
+        progress = await store.write(undoing_chunk(restore, compensated=undone, now=clock.now()))
+        if progress.is_over or progress.stopping:
+            return progress
+        restore = progress.restore
+    return RestoreProgress(restore=restore, campaign=campaign, is_over=False)
+
+
+def check_decision(effects: object, compensate: Compensate | None) -> None:
+    """Raises BadInput."""
+    if effects not in DECISIONS:
+        raise BadInput("effects", f"one of {', '.join(DECISIONS)} is needed")
+    if (compensate is not None) != (effects == "compensate"):
+        raise BadInput(
+            "compensate",
+            'a function that undoes one effect goes with effects="compensate": the arguments of effects are '
+            "not stored, so only you know how",
+        )
+
+
+def check_effects(plan: RestorePlan, effects: Decision) -> None:
+    """Raises EffectsInTheWay unless the decision covers what the plan has found."""
+    if effects == "acknowledge":
+        return
+    if plan.in_doubt:
+        raise EffectsInTheWay(plan.campaign.name, list(plan.in_doubt), _IN_DOUBT)
+    if plan.happened and effects == "refuse":
+        raise EffectsInTheWay(plan.campaign.name, list(plan.happened), _HAPPENED)
+
+
+_IN_DOUBT = (
+    "the outcome is unknown; settle it first: holdfast reviews list; or, if it raised and is in no review: "
+    "--effects acknowledge"
+)
+_HAPPENED = "say --effects keep, compensate or acknowledge"
+
+
+def _unfinished(tx: Tx, checkpoint_id: str, owner: str | None) -> CampaignRestore | None:
+    _, campaign = restorable(tx, checkpoint_id, owner=owner)
+    return tx.campaign_restores.open_of(campaign.id)
+
+
+def _nothing_to_undo(plan: RestorePlan, now: datetime) -> RestoreProgress:
+    restore = CampaignRestore(
+        campaign_id=plan.campaign.id,
+        number=0,
+        checkpoint_id=plan.checkpoint.id,
+        effects="refuse",
+        goes_on=False,
+        started_at=now,
+        updated_at=now,
+        ended_at=now,
+    )
+    return RestoreProgress(restore=restore, campaign=plan.campaign, is_over=True)
+
+
+def beginning_restore(
+    checkpoint_id: str, *, effects: Decision, now: datetime, owner: str | None = None
+) -> Write[tuple[CampaignRestore, Campaign]]:
+    """The write that pauses the campaign and records the restore; again, it finds the one that it began."""
+
+    def begin(tx: Tx) -> tuple[CampaignRestore, Campaign]:
+        _, campaign = restorable(tx, checkpoint_id, owner=owner)
+        campaign = tx.campaigns.lock(campaign.id)
+        # An operator may have pruned it before the lock.
+        checkpoint, _ = restorable(tx, checkpoint_id)
+        found = tx.campaign_restores.lock_open(campaign.id)
+        if found is not None and found.checkpoint_id != checkpoint.id:
+            raise Refused(
+                f"a restore of {campaign.name} to {found.checkpoint_id} is under way; finish it first: "
+                f"holdfast checkpoints restore {found.checkpoint_id} --apply"
+            )
+        if found is not None:
+            if effects not in ("refuse", found.effects):
+                found = msgspec.structs.replace(found, effects=effects, updated_at=now)
+                tx.campaign_restores.set(found)
+            return found, campaign
+        if campaign.status is CampaignStatus.DRAFT:
+            raise IllegalMove(
+                "campaign", campaign.name, campaign.status.value, "restored: nothing has started"
+            )
+        restore = CampaignRestore(
+            campaign_id=campaign.id,
+            number=tx.campaign_restores.last_number(campaign.id) + 1,
+            checkpoint_id=checkpoint.id,
+            effects=effects,
+            goes_on=campaign.status is not CampaignStatus.PAUSED,
+            started_at=now,
+            updated_at=now,
+        )
+        tx.campaign_restores.create(restore)
+        why = f"restoring {checkpoint.id}"
+        if campaign.status in _ENDED:
+            campaign = moved_campaign(tx, campaign, CampaignStatus.RUNNING, now=now, reason=why)
+        if campaign.status is CampaignStatus.RUNNING:
+            campaign = moved_campaign(tx, campaign, CampaignStatus.PAUSED, now=now, reason=why)
+        tx.emit(
+            EventKind.RESTORE_STARTED,
+            campaign.id,
+            at=now,
+            name=campaign.name,
+            checkpoint=checkpoint.id,
+            effects=effects,
+        )
+        return restore, campaign
+
+    return begin
+
+
+async def _stop_running(
+    store: Store, clock: Clock, restore: CampaignRestore, campaign: Campaign, patience_s: float
+) -> int:
+    """Cancel the tasks of items that were not done then; how many have not stopped yet."""
+    why = f"{campaign.name} is restored to {restore.checkpoint_id}"
+    asked: set[str] = set()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    while True:
+        living = await store.read(lambda tx: _living(tx, restore, campaign))
+        new = [task_id for task_id in living if task_id not in asked]
+        asked.update(new)
+        await asyncio.gather(
+            *(store.write(cancelling(one, reason=why, owner=None, now=clock.now())) for one in new)
+        )
+        if not living:
+            return 0
+        if not new and loop.time() >= deadline:
+            return len(living)
+        if not new:
+            await store.wait_for("campaigns", min(0.2, patience_s))
+
+
+def _living(tx: Tx, restore: CampaignRestore, campaign: Campaign) -> list[str]:
+    """The tasks of items that were not done then and that have not ended; no more than one chunk of them."""
+    checkpoint, _ = restorable(tx, restore.checkpoint_id)
+    found: list[str] = []
+    for number in range(len(campaign.spec.phases)):
+        then = places_then(tx, checkpoint, number)
+        after = -1
+        while rows := tx.campaign_restores.that_may_run(campaign.id, number, after=after, limit=CHUNK):
+            found += _not_ended(tx, [task_id for place, task_id in rows if place not in then])
+            after = rows[-1][0]
+            if len(found) >= CHUNK:
+                return found
+    return found
+
+
+def _not_ended(tx: Tx, task_ids: Sequence[str]) -> list[str]:
+    return sorted(one.id for one in tx.tasks.get_many(task_ids).values() if not one.has_ended)
+
+
+async def _undo_compensated(
+    store: Store, restore: CampaignRestore, campaign: Campaign, compensate: Compensate | None
+) -> frozenset[str]:
+    """Undo the effects of the next chunk, the newest first. What was undone before a crash is undone again,
+    under the same idempotency key."""
+    if compensate is None:
+        return frozenset()
+    effects = await store.read(lambda tx: _effects_of_next(tx, restore, campaign))
+    happened = [effect for effect in effects if effect.status in HAPPENED]
+    for effect in sorted(happened, key=lambda one: (one.updated_us, one.id), reverse=True):
+        await undo_effect(effect, compensate, store.sealing)
+    return frozenset(effect.id for effect in happened)
+
+
+def _effects_of_next(tx: Tx, restore: CampaignRestore, campaign: Campaign) -> list[Effect]:
+    checkpoint, _ = restorable(tx, restore.checkpoint_id)
+    chunk, _ = _next_chunk(tx, restore, campaign, checkpoint)
+    found = tx.effects.of_tasks([task_id for _, _, task_id in chunk if task_id is not None])
+    return [_opened(tx, effect) for some in found.values() for effect in some]
+
+
+def _opened(tx: Tx, effect: Effect) -> Effect:
+    if effect.outcome is None:
+        return effect
+    return msgspec.structs.replace(effect, outcome=tx.blobs.open(effect.outcome))
+
+
+def _next_chunk(
+    tx: Tx, restore: CampaignRestore, campaign: Campaign, checkpoint: CampaignCheckpoint
+) -> tuple[list[tuple[int, ItemStatus, str | None]], int]:
+    """The next items to undo, all of one phase, and that phase; after the last one the number of phases."""
+    after = restore.place
+    for number in range(restore.phase, len(campaign.spec.phases)):
+        then = places_then(tx, checkpoint, number)
+        rows = _touched(tx, campaign, number, then, Counter(), after=after)
+        if chunk := list(islice(rows, CHUNK)):
+            return chunk, number
+        after = -1
+    return [], len(campaign.spec.phases)
+
+
+def undoing_chunk(
+    begun: CampaignRestore, *, compensated: frozenset[str] = frozenset(), now: datetime
+) -> Write[RestoreProgress]:
+    """The write that makes the next items pending again, and ends the restore after the last ones.
+
+    If a task of one runs again, it says so and changes nothing. Raises EffectsInTheWay.
+    """
+
+    def undo(tx: Tx) -> RestoreProgress:
+        campaign = tx.campaigns.lock(begun.campaign_id)
+        restore = tx.campaign_restores.lock_open(campaign.id)
+        if restore is None or restore.number != begun.number:
+            # Another process ended it, or this write in a commit whose answer was lost.
+            ended = tx.campaign_restores.get(campaign.id, begun.number)
+            return RestoreProgress(restore=ended, campaign=campaign, is_over=True)
+        checkpoint, _ = restorable(tx, restore.checkpoint_id)
+        chunk, phase = _next_chunk(tx, restore, campaign, checkpoint)
+        if not chunk:
+            return _end(tx, restore, campaign, now)
+        rows = tx.campaign_restores.lock_at(campaign.id, phase, [place for place, _, _ in chunk])
+        open_rows = [row.task_id for row in rows if row.status not in _HAVE_ENDED and row.task_id is not None]
+        living = len(_not_ended(tx, open_rows))
+        kept = None if living else _decided(tx, restore, campaign, rows, compensated)
+        if kept is None:
+            return RestoreProgress(restore=restore, campaign=campaign, is_over=False, stopping=living)
+        note = f"started anew: {checkpoint.id} was restored"
+        for row in rows:
+            _undo(tx, campaign, row, is_kept=row.task_id in kept, note=note, now=now)
+        restore = msgspec.structs.replace(
+            restore, phase=phase, place=rows[-1].place, undone=restore.undone + len(rows), updated_at=now
+        )
+        tx.campaign_restores.set(restore)
+        return RestoreProgress(restore=restore, campaign=campaign, is_over=False)
+
+    return undo
+
+
+def _undo(tx: Tx, campaign: Campaign, row: ItemPhase, *, is_kept: bool, note: str, now: datetime) -> None:
+    tx.campaign_restores.forget_effects(row)
+    if is_kept:
+        tx.campaign_restores.keep_effects(row)
+    if row.status is ItemStatus.RUNNING:  # its task is gone, so nothing else ends it
+        failed = msgspec.structs.replace(row, status=ItemStatus.FAILED, error="its task is gone")
+        tx.item_phases.end([failed], now=now)
+        count_move(tx, row, ItemStatus.FAILED, now=now)
+        row = failed
+    tx.campaign_restores.undo(row, note=note, now=now)
+    if row.status in _HAVE_ENDED:
+        count_move(tx, row, ItemStatus.PENDING, now=now)
+    if row.status is ItemStatus.DONE:
+        for dependent in campaign.spec.dependents_of(row.phase):
+            tx.campaign_restores.add_need(row, dependent, now=now)
+
+
+def _decided(
+    tx: Tx,
+    restore: CampaignRestore,
+    campaign: Campaign,
+    rows: Sequence[ItemPhase],
+    compensated: frozenset[str],
+) -> set[str] | None:
+    """The tasks whose effects are kept; None if there are effects that were not compensated yet."""
+    found = tx.effects.of_tasks([one.task_id for one in rows if one.task_id is not None])
+    everything = [effect for some in found.values() for effect in some]
+    happened = [effect for effect in everything if effect.status in HAPPENED]
+    if restore.effects == "acknowledge":
+        return set()
+    in_doubt = [_shown(effect) for effect in everything if _is_in_doubt(effect)]
+    if in_doubt:
+        raise EffectsInTheWay(campaign.name, in_doubt, _IN_DOUBT)
+    if happened and restore.effects == "refuse":
+        raise EffectsInTheWay(campaign.name, [_shown(effect) for effect in happened], _HAPPENED)
+    if restore.effects == "compensate":
+        return set() if {effect.id for effect in happened} <= compensated else None
+    return {effect.task_id for effect in happened}
+
+
+def _end(tx: Tx, restore: CampaignRestore, campaign: Campaign, now: datetime) -> RestoreProgress:
+    ended = msgspec.structs.replace(restore, ended_at=now, updated_at=now, phase=len(campaign.spec.phases))
+    tx.campaign_restores.set(ended)
+    if restore.goes_on and campaign.status is CampaignStatus.PAUSED:
+        why = f"restored {restore.checkpoint_id}"
+        campaign = moved_campaign(tx, campaign, CampaignStatus.RUNNING, now=now, reason=why)
+    tx.campaign_saves.want(campaign.id, "restored", now=now)
+    tx.emit(
+        EventKind.RESTORE_ENDED,
+        campaign.id,
+        at=now,
+        name=campaign.name,
+        checkpoint=restore.checkpoint_id,
+        undone=restore.undone,
+        goes_on=restore.goes_on,
+    )
+    tx.hint("campaigns")
+    return RestoreProgress(restore=ended, campaign=campaign, is_over=True)

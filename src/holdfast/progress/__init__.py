@@ -1,0 +1,1 @@
+"""Where are we? Starts the items of campaigns, and reports how far they are."""

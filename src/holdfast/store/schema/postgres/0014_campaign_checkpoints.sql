@@ -1,0 +1,67 @@
+-- Checkpoints of campaigns. Those of runs stand in `checkpoints`.
+-- A digest covers the columns above it; what changes during a record's life stands below it.
+-- Their numbers go up by one in each campaign, so that of two processes that save one at the same time, one wins.
+-- A recoverable one has rows in campaign_checkpoint_places.
+CREATE TABLE campaign_checkpoints (
+  id          TEXT COLLATE "C" PRIMARY KEY,
+  campaign_id TEXT COLLATE "C" NOT NULL,
+  number      BIGINT NOT NULL,
+  kind        TEXT COLLATE "C" NOT NULL CHECK (kind IN ('batch', 'milestone', 'periodic')),
+  name        TEXT COLLATE "C" NOT NULL,
+  phase       BIGINT,
+  batch       BIGINT,
+  items       BIGINT NOT NULL,
+  recoverable BIGINT NOT NULL CHECK (recoverable IN (0, 1)),
+  summary     BYTEA NOT NULL,
+  created_at  BIGINT NOT NULL,
+  digest      BYTEA NOT NULL,
+  UNIQUE (campaign_id, number)
+);
+CREATE INDEX campaign_checkpoints_by_kind ON campaign_checkpoints (campaign_id, kind, number);
+CREATE INDEX campaign_checkpoints_by_time ON campaign_checkpoints (created_at, id);
+
+-- Which items were done in one phase: one bit for each place, compressed.
+CREATE TABLE campaign_checkpoint_places (
+  checkpoint_id TEXT COLLATE "C" NOT NULL,
+  phase         BIGINT NOT NULL,
+  places        BYTEA NOT NULL,
+  digest        BYTEA NOT NULL,
+  PRIMARY KEY (checkpoint_id, phase)
+);
+
+-- The last checkpoint of each campaign, what was saved by then, and why another one is wanted, if one is.
+CREATE TABLE campaign_saves (
+  campaign_id   TEXT COLLATE "C" PRIMARY KEY,
+  number        BIGINT NOT NULL,
+  checkpoint_id TEXT COLLATE "C",
+  marks         BYTEA NOT NULL,
+  wanted        TEXT COLLATE "C",
+  updated_at    BIGINT NOT NULL
+);
+CREATE INDEX campaign_saves_wanted ON campaign_saves (campaign_id) WHERE wanted IS NOT NULL;
+
+-- Restores of campaigns. One that has not ended keeps its campaign paused, and goes on after its place.
+CREATE TABLE campaign_restores (
+  campaign_id   TEXT COLLATE "C" NOT NULL,
+  number        BIGINT NOT NULL,
+  checkpoint_id TEXT COLLATE "C" NOT NULL,
+  effects       TEXT COLLATE "C" NOT NULL CHECK (effects IN ('refuse', 'keep', 'compensate', 'acknowledge')),
+  goes_on       BIGINT NOT NULL CHECK (goes_on IN (0, 1)),
+  phase         BIGINT NOT NULL,
+  place         BIGINT NOT NULL,
+  undone        BIGINT NOT NULL,
+  started_at    BIGINT NOT NULL,
+  updated_at    BIGINT NOT NULL,
+  ended_at      BIGINT,
+  PRIMARY KEY (campaign_id, number)
+);
+CREATE UNIQUE INDEX campaign_restores_open ON campaign_restores (campaign_id) WHERE ended_at IS NULL;
+
+-- Items that a restore made pending again, with the task whose effects their next task finds as done.
+CREATE TABLE campaign_kept_effects (
+  campaign_id TEXT COLLATE "C" NOT NULL,
+  phase       BIGINT NOT NULL,
+  place       BIGINT NOT NULL,
+  task_id     TEXT COLLATE "C" NOT NULL,
+  PRIMARY KEY (campaign_id, phase, place)
+);

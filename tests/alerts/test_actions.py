@@ -1,0 +1,355 @@
+"""What is done about an alert: once, tried again within a bound, held back by quiet hours, and told."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, time
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from holdfast.alerts.acts import ACTS
+from holdfast.config.alerts import AlertSettings
+from holdfast.core.alert import AlertActionKind, AlertSeverity
+from holdfast.core.quiet_hours import QuietHours
+from holdfast.core.transitions import AlertActionStatus, CampaignStatus, ItemStatus
+from holdfast.engine.campaigns.issues import issues_of
+from holdfast.progress.saver import CampaignSaver
+from tests.alerts.field import Field, failing
+
+PAUSE = AlertSettings(condition="failed_count > 0", action="notify_human + pause_campaign")
+NIGHT = QuietHours(start=time(22), end=time(7), zone=UTC, let_through=frozenset({AlertSeverity.CRITICAL}))
+
+
+async def test_a_campaign_is_paused_once_and_says_why(field: Field) -> None:
+    await field.begin()
+    watch = field.watch(stop=PAUSE)
+    await field.fail(1)
+    await watch.run_once()
+
+    campaign = await field.campaigns.get("rd-os")
+    assert campaign.status is CampaignStatus.PAUSED
+    assert campaign.reason == "alert stop: failed_count > 0 (failed_count is 1)"
+    (alert,) = field.alerts()
+    done = field.actions(alert)["pause_campaign"]
+    assert done.outcome == "rd-os is paused; go on: holdfast campaign resume rd-os"
+
+
+async def test_a_person_may_let_a_paused_campaign_go_on_while_its_alert_is_raised(field: Field) -> None:
+    await field.begin()
+    watch = field.watch(stop=PAUSE)
+    await field.fail(1)
+    await watch.run_once()
+    await field.campaigns.start("rd-os")
+    await field.ticks(watch, minutes=10, every_s=60)
+
+    assert (await field.campaigns.get("rd-os")).status is CampaignStatus.RUNNING
+    assert len(field.alerts()) == 1
+
+
+async def test_a_forced_checkpoint_is_saved_by_the_service_that_saves_campaigns(field: Field) -> None:
+    await field.begin(checkpoint_every_s=7 * 24 * 3600)
+    saver = CampaignSaver(field.store, field.clock)
+    await saver.run_once()
+    watch = field.watch(
+        old=AlertSettings(condition="last_checkpoint_age_minutes > 30", action="force_checkpoint")
+    )
+    field.clock.advance(minutes=29)
+    assert (await watch.run_once()).raised == ()
+
+    field.clock.advance(minutes=2)
+    await watch.run_once()
+    saved = await saver.run_once()
+    after = await field.ticks(watch, minutes=6)
+
+    assert [one.name for one in saved] == ["alert-old"]
+    assert sum(len(one.cleared) for one in after) == 1
+    assert field.notices() == []
+
+
+DOWN = AlertSettings(
+    condition="agent_heartbeat_age_minutes > 10", severity="critical", action="notify_human + restart_agent"
+)
+
+
+async def _beat(field: Field, *but: str) -> None:
+    """Every agent gives a sign of life, but these items'."""
+    await field.parts.claims.renew([one.claim for item, one in field.runs.items() if item not in but])
+
+
+async def test_only_the_agents_that_are_silent_are_restarted(field: Field) -> None:
+    await field.begin(4)
+    watch = field.watch(agent_down=DOWN)
+    for _ in range(6):
+        field.clock.advance(minutes=2)
+        await _beat(field, "repo-002")
+    await watch.run_once()
+
+    (alert,) = field.alerts()
+    done = field.actions(alert)["restart_agent"]
+    assert (done.status, done.outcome) == (AlertActionStatus.DONE, "restarted repo-002-analyzer")
+    rows = field.store.read_now(lambda tx: tx.item_phases.page(field.campaign.id, 0))
+    assert {one.place for one in rows if one.status is not ItemStatus.RUNNING} == {1}
+    assert rows[1].status is ItemStatus.PENDING
+
+
+async def test_an_agent_that_ends_before_it_is_restarted_is_left_alone(field: Field) -> None:
+    await field.begin(3)
+    acts = dict(ACTS)
+    restart = acts[AlertActionKind.RESTART_AGENT]
+    acts[AlertActionKind.RESTART_AGENT] = failing(1)
+    watch = field.watch(acts=acts, agent_down=DOWN)
+    field.clock.advance(minutes=11)
+    await _beat(field, "repo-001")
+    await watch.run_once()
+    await field.parts.ledger.finish(field.runs.pop("repo-001").claim, {})
+    acts[AlertActionKind.RESTART_AGENT] = restart
+    await field.ticks(watch, minutes=2)
+
+    (alert,) = field.alerts()
+    done = field.actions(alert)["restart_agent"]
+    rows = field.store.read_now(lambda tx: tx.item_phases.page(field.campaign.id, 0))
+    assert (done.status, done.outcome) == (AlertActionStatus.DONE, "no running agent is silent any more")
+    assert rows[0].status is ItemStatus.DONE
+    assert [one.attempt for one in rows] == [1, 1, 1]
+
+
+async def test_two_gateways_restart_an_agent_once(field: Field) -> None:
+    await field.begin(2)
+    one, other = (field.watch(place=place, agent_down=DOWN) for place in ("one", "other"))
+    field.clock.advance(minutes=11)
+    await asyncio.gather(one.run_once(), other.run_once())
+    await asyncio.gather(one.run_once(), other.run_once())
+
+    (alert,) = field.alerts()
+    done = field.actions(alert)["restart_agent"]
+    assert (done.status, done.attempts) == (AlertActionStatus.DONE, 1)
+    restarted = (done.outcome or "").removeprefix("restarted ").split(", ")
+    assert sorted(restarted) == ["repo-001-analyzer", "repo-002-analyzer"]
+
+
+async def test_an_action_that_fails_is_tried_again_and_works(field: Field) -> None:
+    await field.begin()
+    acts = dict(ACTS) | {AlertActionKind.PAUSE_CAMPAIGN: failing(2, lambda: "paused at last")}
+    watch = field.watch(acts=acts, stop=PAUSE)
+    await field.fail(1)
+    await watch.run_once()
+    (alert,) = field.alerts()
+    first = field.actions(alert)["pause_campaign"]
+    await field.ticks(watch, minutes=4)
+
+    last = field.actions(alert)["pause_campaign"]
+    assert (first.status, first.attempts, first.outcome) == (
+        AlertActionStatus.PENDING,
+        1,
+        "it cannot be done now",
+    )
+    assert (last.status, last.attempts, last.outcome) == (AlertActionStatus.DONE, 3, "paused at last")
+    assert len(field.texts()) == 1
+
+
+async def test_an_action_that_fails_for_good_is_given_up_and_told_once(field: Field) -> None:
+    await field.begin()
+    acts = dict(ACTS) | {AlertActionKind.PAUSE_CAMPAIGN: failing(100)}
+    watch = field.watch(acts=acts, stop=PAUSE)
+    await field.fail(1)
+    await field.ticks(watch, minutes=60, every_s=30)
+
+    (alert,) = field.alerts()
+    given_up = field.actions(alert)["pause_campaign"]
+    assert (given_up.status, given_up.attempts) == (AlertActionStatus.FAILED, 6)
+    raised, told = field.texts()
+    assert raised.startswith("[warning] stop of rd-os")
+    assert "pause_campaign was given up: it cannot be done now (after 5 attempts)" in told
+
+
+async def test_an_action_that_fails_does_not_keep_the_others_from_being_done(field: Field) -> None:
+    await field.begin()
+    acts = dict(ACTS) | {AlertActionKind.FORCE_CHECKPOINT: failing(100)}
+    rule = AlertSettings(
+        condition="failed_count > 0", action="force_checkpoint + pause_campaign + notify_human"
+    )
+    watch = field.watch(acts=acts, stop=rule)
+    await field.fail(1)
+    await watch.run_once()
+
+    (alert,) = field.alerts()
+    assert {name: one.status.value for name, one in field.actions(alert).items()} == {
+        "force_checkpoint": "pending",
+        "notify_human": "done",
+        "pause_campaign": "done",
+    }
+
+
+async def test_a_failed_action_leaves_nothing_of_itself_behind(field: Field) -> None:
+    await field.begin()
+
+    def half(tx: Any, alert: Any, rule: Any, now: datetime) -> str:
+        ACTS[AlertActionKind.PAUSE_CAMPAIGN](tx, alert, rule, now)
+        raise ValueError("it broke after half of it")
+
+    watch = field.watch(acts=dict(ACTS) | {AlertActionKind.PAUSE_CAMPAIGN: half}, stop=PAUSE)
+    await field.fail(1)
+    await watch.run_once()
+
+    assert (await field.campaigns.get("rd-os")).status is CampaignStatus.RUNNING
+
+
+async def test_an_action_whose_alert_is_cleared_before_it_worked_is_skipped(field: Field) -> None:
+    await field.begin()
+    acts = dict(ACTS) | {AlertActionKind.PAUSE_CAMPAIGN: failing(1)}
+    rule = AlertSettings(condition="running_count < 10", action="pause_campaign", clear_after=0)
+    watch = field.watch(acts=acts, stop=rule)
+    await field.fail(1)
+    await watch.run_once()
+    await field.campaigns.retry("rd-os")
+    await field.fill()
+    await field.ticks(watch, minutes=2)
+
+    (alert,) = field.alerts()
+    skipped = field.actions(alert)["pause_campaign"]
+    assert (skipped.status, skipped.outcome) == (AlertActionStatus.SKIPPED, "the alert was cleared before")
+
+
+async def test_without_a_channel_the_outcome_says_what_to_set(field: Field) -> None:
+    await field.begin()
+    watch = field.watch(channels=(), some="failed_count > 0")
+    await field.fail(1)
+    await watch.run_once()
+
+    (alert,) = field.alerts()
+    told = field.actions(alert)["notify_human"]
+    assert told.status is AlertActionStatus.FAILED
+    assert "set gateway.alert_urls" in (told.outcome or "")
+    assert field.notices() == []
+
+
+async def test_a_rule_with_channels_of_its_own_notifies_each_once(field: Field) -> None:
+    await field.begin()
+    watch = field.watch(some=AlertSettings(condition="failed_count > 0", channels=["a", "b"]))
+    await field.fail(1)
+    for _ in range(3):
+        await watch.run_once()
+
+    assert sorted(one.channel for one in field.notices()) == ["a", "b"]
+
+
+async def test_quiet_hours_hold_the_notice_back_and_say_so_later(field: Field) -> None:
+    await field.begin()
+    field.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))
+    watch = field.watch(quiet_hours=NIGHT, some="failed_count > 0")
+    await field.fail(1)
+
+    await field.ticks(watch, minutes=7 * 60, every_s=300)  # until 6:30
+    held, (alert,) = field.texts(), field.alerts()
+    action = field.actions(alert)["notify_human"]
+    await field.ticks(watch, minutes=35, every_s=60)
+
+    assert held == []
+    assert (action.status, action.attempts) == (AlertActionStatus.PENDING, 0)
+    assert action.outcome == "held back by quiet hours until 2026-01-06 07:00 UTC"
+    (text,) = field.texts()
+    assert "since 2026-01-05 23:35 UTC" in text
+    assert "this notice was held back by quiet hours" in text
+
+
+async def test_an_alert_that_came_and_went_in_quiet_hours_is_told_in_one_notice(field: Field) -> None:
+    await field.begin()
+    field.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))
+    rule = AlertSettings(condition="running_count < 10", clear_after=0)
+    watch = field.watch(quiet_hours=NIGHT, some=rule)
+    await field.fail(1)
+    await watch.run_once()
+    await field.campaigns.retry("rd-os")
+    await field.fill()
+
+    await field.ticks(watch, minutes=8 * 60, every_s=300)
+
+    (text,) = field.texts()
+    assert "over since 2026-01-05 23:35 UTC" in text
+
+
+async def test_a_severity_that_quiet_hours_let_through_is_told_at_once(field: Field) -> None:
+    await field.begin()
+    field.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))
+    watch = field.watch(
+        quiet_hours=NIGHT, some=AlertSettings(condition="failed_count > 0", severity="critical")
+    )
+    await field.fail(1)
+    await watch.run_once()
+
+    assert len(field.texts()) == 1
+
+
+async def test_quiet_hours_hold_no_action_back(field: Field) -> None:
+    await field.begin()
+    field.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))
+    watch = field.watch(quiet_hours=NIGHT, stop=PAUSE)
+    await field.fail(1)
+    await watch.run_once()
+
+    assert (await field.campaigns.get("rd-os")).status is CampaignStatus.PAUSED
+
+
+async def test_the_issues_of_a_campaign_are_its_raised_alerts_the_most_severe_first(field: Field) -> None:
+    await field.begin()
+    rules: dict[str, AlertSettings | str] = {
+        f"rule_{number}": AlertSettings(
+            condition=f"running_count > {number}", severity="critical" if number == 4 else "warning"
+        )
+        for number in range(7)
+    }
+    watch = field.watch(rules)
+    await field.silence("rule_0", minutes=60)
+    await watch.run_once()
+
+    issues = field.store.read_now(lambda tx: issues_of(tx, field.campaign.id))
+
+    assert len(issues) == 5
+    assert issues[0] == "critical: rule_4 (running_count 10)"
+    assert not any("rule_0" in one for one in issues)
+    assert max(map(len, issues)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_quiet"),
+    [
+        ((2026, 1, 5, 21, 59), False),
+        ((2026, 1, 5, 22, 0), True),
+        ((2026, 1, 6, 0, 0), True),
+        ((2026, 1, 6, 6, 59), True),
+        ((2026, 1, 6, 7, 0), False),
+    ],
+)
+def test_quiet_hours_span_midnight(moment: tuple[int, ...], is_quiet: bool) -> None:
+    assert NIGHT.is_quiet(datetime(*moment, tzinfo=UTC)) is is_quiet  # type: ignore[arg-type,misc]
+
+
+def _at(*month_day_hour_minute: int) -> datetime:
+    month, day, hour, minute = month_day_hour_minute
+    return datetime(2026, month, day, hour, minute, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "now", "ends"),
+    [
+        # Berlin's clock goes from 2:00 to 3:00 on 29 March 2026: the night is an hour shorter.
+        (time(22), time(7), _at(3, 28, 21, 30), _at(3, 29, 5, 0)),
+        # An end that the clock skips is over when the clock is set.
+        (time(22), time(2, 30), _at(3, 28, 21, 30), _at(3, 29, 1, 0)),
+        # From 3:00 back to 2:00 on 25 October 2026: the hour is quiet twice.
+        (time(22), time(7), _at(10, 24, 20, 30), _at(10, 25, 6, 0)),
+        (time(22), time(2, 30), _at(10, 24, 20, 30), _at(10, 25, 0, 30)),
+        # By day.
+        (time(12), time(13), _at(6, 1, 10, 20), _at(6, 1, 11, 0)),
+    ],
+)
+def test_quiet_hours_follow_the_clock_on_the_wall(
+    start: time, end: time, now: datetime, ends: datetime
+) -> None:
+    hours = QuietHours(start=start, end=end, zone=ZoneInfo("Europe/Berlin"), let_through=frozenset())
+
+    assert hours.is_quiet(now)
+    assert hours.ends_at(now) == ends
+    assert not hours.is_quiet(ends)

@@ -1,0 +1,205 @@
+"""Effects since a milestone: a restore needs a decision, and the new tasks do what was decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.campaign import Campaign, Phase
+from holdfast.core.effect import Effect
+from holdfast.core.errors import EffectsInTheWay
+from holdfast.core.transitions import CampaignStatus, ItemStatus
+from holdfast.engine.campaigns.changes import retrying_items
+from holdfast.engine.client.campaigns import Campaigns
+from holdfast.engine.program.campaign_restore import RestoreProgress, restore_campaign
+from holdfast.testing import Crashed
+from tests.engine.campaigns.campaign_world import a_spec, begun, campaign_of, fill, items, recount, rows_of
+from tests.engine.stage import Stage
+from tests.engine.tables import execute
+
+
+class PayingCampaign:
+    """A campaign whose items pay in a turn, and a milestone before all of it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.paid: list[str] = []
+        self.raises: Exception | None = None
+
+    @classmethod
+    async def open(cls, stage: Stage, count: int = 2) -> PayingCampaign:
+        shop = cls(stage)
+
+        @hf.opaque
+        async def pay(what: str) -> str:
+            if shop.raises is not None:
+                raise shop.raises
+            shop.paid.append(what)
+            return f"receipt {len(shop.paid)} for {what}"
+
+        @hf.task
+        async def buy(run: hf.Run, item: hf.Item) -> str:
+            deposit, rest = await run.step(pay, f"deposit of {item.id}"), ""
+            async for turn in run.turns(max=1):
+                rest = await turn.step(pay, f"rest of {item.id}")
+            return f"{deposit} / {rest}"
+
+        shop.campaign = await begun(
+            stage.store, stage.clock, a_spec(Phase(name="purchase", task="buy"), concurrency=10), items(count)
+        )
+        shop.campaigns = Campaigns(stage.store, stage.clock)
+        shop.milestone = await shop.campaigns.milestone("before", "rd-os")
+        await stage.open(buy)
+        return shop
+
+    campaign: Campaign
+    campaigns: Campaigns
+    milestone: Any
+
+    async def go(self) -> None:
+        await fill(self.stage.store, self.stage.clock, self.campaign)
+        await self.stage.settle()
+        await fill(self.stage.store, self.stage.clock, self.campaign)
+        await self.stage.store.read(lambda tx: recount(tx, self.campaign))
+
+    async def results(self) -> list[str]:
+        rows = await rows_of(self.stage.store, self.campaign)
+        return [
+            str(await self.stage.holdfast.handle(str(one.task_id)).result()) for one in rows if one.task_id
+        ]
+
+    async def restore(self, **options: Any) -> RestoreProgress:
+        return await restore_campaign(
+            self.stage.store, self.stage.clock, self.milestone.id, patience_s=0, **options
+        )
+
+
+async def test_without_a_decision_nothing_is_undone(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage)
+    await shop.go()
+
+    with pytest.raises(EffectsInTheWay, match="say --effects keep, compensate or acknowledge") as raised:
+        await shop.restore()
+
+    assert len(raised.value.effects) == 4
+    assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.DONE
+    assert (await shop.campaigns.plan_restore(shop.milestone.id)).effects == {("opaque", "done"): 4}
+
+
+async def test_effects_that_are_kept_are_found_by_the_new_tasks(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage)
+    await shop.go()
+    first, paid = await shop.results(), list(shop.paid)
+
+    progress = await shop.restore(effects="keep")
+    await shop.go()
+
+    assert (progress.is_over, progress.restore.undone) == (True, 2)
+    assert shop.paid == paid
+    assert await shop.results() == first
+    assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.DONE
+    rows = await rows_of(stage.store, shop.campaign)
+    assert [one.attempt for one in rows] == [2, 2]
+
+
+async def test_effects_that_are_acknowledged_may_happen_again(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+
+    await shop.restore(effects="acknowledge")
+    await shop.go()
+
+    assert shop.paid == ["deposit of repo-001", "rest of repo-001"] * 2
+    assert await shop.results() == ["receipt 3 for deposit of repo-001 / receipt 4 for rest of repo-001"]
+
+
+async def test_effects_are_compensated_newest_first_under_a_key_of_their_own(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage)
+    await shop.go()
+    undone: list[tuple[str, Any, bool]] = []
+
+    async def undo(effect: Effect, result: Any) -> None:
+        key = hf.idempotency_key()
+        undone.append((effect.name, result, key == f"{effect.idempotency_key}-compensation"))
+
+    await shop.restore(effects="compensate", compensate=undo)
+    assert sorted(undone) == sorted(
+        ("pay", f"receipt {number} for {what}", True) for number, what in enumerate(shop.paid, 1)
+    )
+    await shop.go()
+
+    assert len(shop.paid) == 8
+
+
+async def test_a_compensation_that_fails_undoes_no_item_and_is_done_again_by_the_same_call(
+    stage: Stage,
+) -> None:
+    shop = await PayingCampaign.open(stage)
+    await shop.go()
+    keys: list[str] = []
+
+    async def undo(effect: Effect, result: Any) -> None:
+        keys.append(hf.idempotency_key())
+        if len(keys) == 3:
+            raise Crashed
+
+    with pytest.raises(Crashed):
+        await shop.restore(effects="compensate", compensate=undo)
+    assert {one.status for one in await rows_of(stage.store, shop.campaign)} == {ItemStatus.DONE}
+    assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.PAUSED
+    progress = await shop.restore(effects="compensate", compensate=undo)
+
+    assert progress.is_over
+    assert keys[:2] == keys[3:5]
+    assert len(set(keys)) == 4
+
+
+async def test_an_effect_of_unknown_outcome_must_be_settled_or_acknowledged(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    shop.raises = TimeoutError("no answer")
+    await fill(stage.store, stage.clock, shop.campaign)
+    await stage.settle()
+    shop.raises = None
+
+    # Its task waits for a review; the restore cancels it first.
+    for effects in ("keep", "refuse"):
+        with pytest.raises(EffectsInTheWay, match="the outcome is unknown; settle it first: holdfast"):
+            await shop.restore(effects=effects)
+    assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.PAUSED
+    progress = await shop.restore(effects="acknowledge")
+    await shop.go()
+
+    assert (progress.is_over, progress.restore.undone) == (True, 1)
+    assert shop.paid == ["deposit of repo-001", "rest of repo-001"]
+
+
+async def test_kept_effects_that_retention_removed_are_told_and_not_repeated_silently(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+    await shop.restore(effects="keep")
+    for table in ("runs", "effects", "tasks"):
+        execute(stage.store, f"DELETE FROM {table}")
+    await fill(stage.store, stage.clock, shop.campaign)
+
+    (row,) = await rows_of(stage.store, shop.campaign)
+    assert row.status is ItemStatus.FAILED
+    assert row.error is not None
+    assert "whose effects a restore kept; a retry of this item does them again" in row.error
+    assert len(shop.paid) == 2
+    await stage.store.write(retrying_items(shop.campaign.id, now=stage.clock.now()))
+    await shop.go()
+    assert len(shop.paid) == 4
+
+
+async def test_a_later_decision_goes_before_an_earlier_one(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+    await shop.restore(effects="keep")
+    # It has not started yet, so its next task would find the effects; after another run they are gone.
+    await shop.go()
+    await shop.restore(effects="acknowledge")
+    await shop.go()
+
+    assert len(shop.paid) == 4

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,16 +21,23 @@ from holdfast.tools import shell
 from holdfast.tools.command_end import end_command
 from holdfast.tools.receipts import Receipt, make_directory, unfinished_receipts
 from holdfast.tools.witness import Began, ProcessIdentity, machine_boot, seen, ticks_of
-from tests.crash.processes import fork, kill
 from tests.tools.keyed_calls import KEY, call, verify
 
 PATIENCE_S = 30.0
+REPOSITORY = Path(__file__).parents[2]
+START = """
+import asyncio, sys
+from holdfast.tools import shell
+from tests.tools.keyed_calls import KEY, call
+asyncio.run(call(shell, KEY, sys.argv[1], receipts=sys.argv[2]))
+"""
 
 
 @pytest.fixture
-def orphan(receipts: str, quick_path: Path) -> Orphan:
+def orphan(receipts: str, quick_path: Path) -> Iterator[Orphan]:
     """A command with a child of its own, in one group; the process that started it is dead."""
-    return Orphan(receipts, quick_path)
+    yield Orphan(receipts, quick_path)
+    end_command(Path(receipts), KEY)
 
 
 class Orphan:
@@ -43,11 +52,18 @@ class Orphan:
         # One reader for both lines, opened before either writer: a pipe that is closed and opened again
         # between them loses the line that was written meanwhile. Open for writing, too: it never ends.
         reader = os.open(fifo, os.O_RDWR)
-        starter = fork(lambda: asyncio.run(call(shell, KEY, self.command, receipts=receipts)))
-        with os.fdopen(reader) as lines:
-            self.pids = [int(lines.readline()) for _ in range(2)]
-        until(lambda: b"command" in Path(receipts, f"{KEY}.started").read_bytes())
-        kill(starter)
+        # A new interpreter, not a fork: this one may have threads of other tests, and the command's
+        # process is started by threads of its own.
+        starter = subprocess.Popen(
+            [sys.executable, "-c", START, self.command, receipts], cwd=REPOSITORY, stderr=subprocess.PIPE
+        )
+        try:
+            self.pids = [int(line) for line in two_lines(reader, starter)]
+            until(lambda: b"command" in Path(receipts, f"{KEY}.started").read_bytes())
+        finally:
+            os.close(reader)
+            starter.kill()
+            starter.communicate()
 
     @property
     def witness(self) -> int:
@@ -57,6 +73,19 @@ class Orphan:
     @property
     def alive(self) -> list[int]:
         return [pid for pid in self.pids if ticks_of(pid) is not None]
+
+
+def two_lines(reader: int, starter: subprocess.Popen[bytes]) -> list[bytes]:
+    """What the command and its child wrote; without both, the failure says what became of the starter."""
+    told, give_up_at = b"", time.monotonic() + PATIENCE_S
+    while told.count(b"\n") < 2:
+        ready, _, _ = select.select([reader], [], [], max(0.0, give_up_at - time.monotonic()))
+        if not ready:
+            starter.kill()
+            _, complaint = starter.communicate()
+            pytest.fail(f"only {told!r} came; the starter said {complaint.decode()!r}")
+        told += os.read(reader, 4096)
+    return told.splitlines()
 
 
 def until(is_so: object) -> None:

@@ -61,6 +61,7 @@ class StandIn:
     def __init__(self, store: Store, config: Config, home: Path) -> None:
         self.store = store
         self.home = home
+        self.urls = ["http://127.0.0.1:4653"]
         self.clock: Clock = SystemClock()
         self.config = config
         self.inbox = Inbox(store, self.clock)

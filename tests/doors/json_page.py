@@ -100,7 +100,7 @@ from holdfast.views.tasks import (
     WaitedView,
 )
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
-from holdfast.views.up import UnitView, UpView
+from holdfast.views.up import DashboardLinkView, UnitView, UpView
 from holdfast.views.upkeep import AuditView, MaintenanceView
 from holdfast.views.wakes import WakeHistoryView, WakePageView, WakeView
 from holdfast.views.worker import WorkerView
@@ -108,6 +108,7 @@ from holdfast.views.worker import WorkerView
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
     "up": UpView,
+    "dashboard": DashboardLinkView,
     "gateway unit": UnitView,
     "status": StatusView,
     "status --recovery": RecoveryView,

@@ -166,6 +166,11 @@ class GatewayDoor(Protocol):
     def home(self) -> Path: ...
 
     @property
+    def urls(self) -> Sequence[str]:
+        """Where a browser on this machine finds the gateway."""
+        ...
+
+    @property
     def runtimes(self) -> Sequence[Runtime]:
         """What can stop work that others execute."""
         ...

@@ -40,6 +40,7 @@ from holdfast.api.alert_methods import ALERT_METHODS
 from holdfast.api.campaign_checkpoint_methods import CAMPAIGN_CHECKPOINT_METHODS
 from holdfast.api.campaign_methods import CAMPAIGN_METHODS
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
+from holdfast.api.dashboard_methods import DASHBOARD_METHODS
 from holdfast.api.flow_methods import FLOW_METHODS
 from holdfast.api.method_kinds import Method, P, V
 from holdfast.api.method_kinds import acts as _acts
@@ -780,6 +781,7 @@ _TABLE = [
         "Replace a token by a new one; the old one is refused at once.",
         is_local=True,
     ),
+    *DASHBOARD_METHODS,
     _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table.", is_owned=True),
     # What OpenClaw's own clients call, in its format.
     *OPENCLAW_METHODS,

@@ -18,6 +18,7 @@ IdText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_-]{1,64}$", ma
 TargetText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 NameText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 KeyText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[ -~]+$", min_length=1, max_length=128)]
+TokenName: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", max_length=64)]
 ShortText: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]
 PageSize: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 PageToken: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]

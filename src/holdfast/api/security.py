@@ -88,6 +88,8 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     wanted: frozenset[str] | None = None
     door: Door = Door.HTTP
     address: str | None = None
+    # What the client uses the token through, such as the dashboard; the audit log names it.
+    via: str | None = None
 
 
 class AccessCheck:
@@ -197,10 +199,7 @@ class AccessCheck:
             )
         digest = self._tokens.find(token)
         if digest is None:
-            now = self._monotonic()
-            wait_s = self._guesses.of(peer, now).take(now)
-            if wait_s:
-                raise too_many("too many wrong tokens", wait_s)
+            self.note_guess(peer)
             raise RpcError(
                 UNAUTHORIZED, "the gateway does not know this token", details={"code": "AUTH_TOKEN_MISMATCH"}
             )
@@ -208,6 +207,21 @@ class AccessCheck:
         return Admitted(
             digest=digest, wanted=None if wanted is None else frozenset(wanted), door=door, address=address
         )
+
+    def note_guess(self, peer: str) -> None:
+        """Count a wrong token or sign-in code. Raises RpcError after too many."""
+        now = self._monotonic()
+        wait_s = self._guesses.of(peer, now).take(now)
+        if wait_s:
+            raise too_many("too many wrong tokens", wait_s)
+
+    def digest_of(self, name: str) -> bytes | None:
+        """The digest of the token of this name, if it is valid now."""
+        return self._tokens.digest_of(name)
+
+    def name_of(self, admitted: Admitted) -> str | None:
+        caller = self._tokens.caller_of(admitted.digest)
+        return None if caller is None else caller.who
 
     def readmit(self, admitted: Admitted) -> Caller:
         """Check one more request of an admitted client."""
@@ -223,7 +237,10 @@ class AccessCheck:
         scopes = with_implied(caller.scopes)
         if admitted.wanted is not None:
             scopes &= with_implied(admitted.wanted)
-        return msgspec.structs.replace(caller, scopes=scopes, door=admitted.door, address=admitted.address)
+        who = caller.who if admitted.via is None else f"{caller.who} ({admitted.via})"
+        return msgspec.structs.replace(
+            caller, who=who, scopes=scopes, door=admitted.door, address=admitted.address
+        )
 
     def _is_our_host(self, host: str, scope: Mapping[str, Any]) -> bool:
         host = host.lower()

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket
 
 from holdfast.api import openapi
 from holdfast.api.anonymous_limits import HOLD_S, BodyBudget, RefusalLog, WaitingRoom
+from holdfast.api.browser import BrowserVisitor, Pages, SignInCookies, check_same_page, with_visitor
 from holdfast.api.connection_limits import (
     ACCEPT_AT_ONCE,
     ConnectionLimits,
@@ -88,6 +89,10 @@ SAFE_HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+# The dashboard answers at / and below this path.
+PAGES_BELOW = "/dashboard"
+# A sign-in has a code or a token, and nothing else.
+MAX_SIGN_IN_BYTES = 4096
 # The probes of process managers and load balancers.
 PROBES = frozenset({"/healthz", "/readyz"})
 
@@ -107,13 +112,21 @@ class Doors:
     """The ASGI application behind the TCP port."""
 
     def __init__(
-        self, gateway: GatewayDoor, tokens: Tokens, *, refusals: RefusalLog, webhooks: Webhooks | None = None
+        self,
+        gateway: GatewayDoor,
+        tokens: Tokens,
+        *,
+        refusals: RefusalLog,
+        webhooks: Webhooks | None = None,
+        pages: Pages | None = None,
     ) -> None:
         self._gateway = gateway
         self._webhooks = webhooks
+        self._pages = pages
         self._refusals = refusals
         self._budget = BodyBudget()
         self._keeper = AccessCheck(tokens, lambda: gateway.config.gateway)
+        self._cookies = SignInCookies(gateway.home, self._keeper)
         self._metrics = Metrics()
         self._websockets = 0
         self._listeners = 0
@@ -145,8 +158,15 @@ class Doors:
         body, peer = _Body(scope, receive), self._keeper.peer_of(scope)
         known = self._keeper.recognise(bearer(scope["headers"]))
         try:
+            visitor = self._visitor(scope) if self._pages is not None and _is_page(scope) else None
+            if visitor is not None:
+                # Here a cookie counts, and it alone.
+                known = visitor.admitted
             await self._check(scope, peer, known)
-            await self._router(scope, body.receive, _with_safe_headers(send))
+            if self._pages is None or visitor is None:
+                await self._router(scope, body.receive, _with_safe_headers(send))
+            else:
+                await self._show_page(self._pages, visitor, scope, body, send)
         except RpcError as error:
             self._record_stranger(error, scope)
             if known is None:
@@ -192,6 +212,30 @@ class Doors:
         if action := WRONG.get(str((error.body.details or {}).get("code"))):
             stranger = Actor(who=STRANGER, door=Door.HTTP, address=self._keeper.address_of(scope))
             self._gateway.audit.refuse(stranger, action, error.body.message, subject=scope.get("path"))
+
+    # --- pages
+
+    def _visitor(self, scope: Scope) -> BrowserVisitor:
+        try:
+            return BrowserVisitor(
+                self._gateway, self._keeper, self._cookies, scope, stopping=self.stopping, count=self._count
+            )
+        except HoldfastError as error:
+            raise translated(error) from error
+
+    async def _show_page(
+        self, pages: Pages, visitor: BrowserVisitor, scope: Scope, body: _Body, send: Send
+    ) -> None:
+        """Let the dashboard answer. Its forms are read here, within the limits of every body."""
+        check_same_page(scope)
+        receive: Receive = body.receive
+        if scope["method"] == "POST":
+            max_bytes = self._gateway.config.gateway.max_body_bytes if visitor.admitted else MAX_SIGN_IN_BYTES
+            request = Request(scope, body.receive)
+            _check_body(request, max_bytes, kind="application/x-www-form-urlencoded")
+            receive = _whole(await _body(request, max_bytes), body.receive)
+        with_visitor(scope, visitor)
+        await pages(scope, receive, _with_safe_headers(send))
 
     # --- health
 
@@ -442,6 +486,7 @@ async def serve_doors(
     tokens: Tokens,
     stop: asyncio.Event,
     webhooks: Webhooks | None = None,
+    pages: Pages | None = None,
     certificates: Certificates | None = None,
 ) -> None:
     """Serve on sockets that are already listening, until `stop` is set.
@@ -453,7 +498,7 @@ async def serve_doors(
     """
     loop = asyncio.get_running_loop()
     refusals = RefusalLog(loop.call_later)
-    doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks)
+    doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks, pages=pages)
     max_bytes = gateway.config.gateway.max_body_bytes
     crowd, room = ConnectionLimits(most_connections()), WaitingRoom()
     handshakes = WaitingRoom(MAX_HANDSHAKES)
@@ -511,13 +556,29 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:  # noqa:
     raise RpcError(NOT_FOUND, "no such path; see GET /openapi.json", details={"code": "not_found"})
 
 
-def _check_body(request: Request, max_bytes: int) -> None:
+def _is_page(scope: Scope) -> bool:
+    """Whether the dashboard answers this request."""
+    path: str = scope.get("path", "")
+    return scope["type"] == "http" and (path == "/" or path.startswith(PAGES_BELOW))
+
+
+def _whole(content: bytes, rest: Receive) -> Receive:
+    """Receives a body that was read already, then what follows it."""
+    parts = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def receive() -> Message:
+        return parts.pop() if parts else await rest()
+
+    return receive
+
+
+def _check_body(request: Request, max_bytes: int, *, kind: str = "application/json") -> None:
     """Check the headers of a body before reading it."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != kind:
         raise RpcError(
             INVALID_REQUEST,
-            "the content type must be application/json",
+            f"the content type must be {kind}",
             details={"code": "not_json", "status": 415},
         )
     length = request.headers.get("content-length", "")
@@ -615,8 +676,11 @@ class _Body:
 def _with_safe_headers(send: Send) -> Send:
     async def send_safely(message: Message) -> None:
         if message["type"] == "http.response.start":
+            given = list(message.get("headers", ()))
+            # A page has a policy of its own, and a file of the dashboard may be kept.
+            names = {bytes(name).lower() for name, _ in given}
             added = [(name.encode(), value.encode()) for name, value in SAFE_HEADERS.items()]
-            message = {**message, "headers": [*message.get("headers", ()), *added]}
+            message = {**message, "headers": [*given, *(one for one in added if one[0] not in names)]}
         await send(message)
 
     return send_safely

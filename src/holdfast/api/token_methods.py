@@ -6,12 +6,12 @@ import asyncio
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor
-from holdfast.api.params import NameText, Nothing, Params
+from holdfast.api.params import NameText, Nothing, Params, TokenName
 from holdfast.api.tokens import unknown_method_in
 from holdfast.config import token_file
 from holdfast.config.sections import Scope
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-TokenName: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", max_length=64)]
 MAX_NAMED = 1000
 
 

@@ -162,6 +162,14 @@ class Tokens:
         bearer = self._bearers.get(digest)
         return bearer.caller if bearer is not None and self._is_valid(bearer) else None
 
+    def digest_of(self, name: str) -> bytes | None:
+        """The digest of the valid token with this name, else None."""
+        self._refresh()
+        for digest, bearer in self._bearers.items():
+            if bearer.caller.who == name:
+                return digest if self._is_valid(bearer) else None
+        return None
+
     def note_use(self, digest: bytes) -> None:
         bearer = self._bearers.get(digest)
         if bearer is not None:

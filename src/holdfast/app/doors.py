@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 async def open_doors(gateway: Gateway, startup: Startup, supervised: Supervised) -> AsyncIterator[None]:
     """Answer requests while the block runs."""
     from holdfast.api.server import serve_doors
+    from holdfast.web.dashboard import Dashboard
 
     stop = asyncio.Event()
     unix = supervised.unix_fd
@@ -34,6 +35,7 @@ async def open_doors(gateway: Gateway, startup: Startup, supervised: Supervised)
                 tokens=startup.tokens,
                 stop=stop,
                 webhooks=_webhooks(gateway, startup),
+                pages=Dashboard(),
                 certificates=startup.certificates,
             )
         )

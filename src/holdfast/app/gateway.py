@@ -115,6 +115,7 @@ def build_gateway(
     from holdfast.gateway.gateway import Gateway
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.reload import Reload
+    from holdfast.gateway.sockets import urls_of
     from holdfast.gateway.supervisor_link import report_to, why_held
     from holdfast.progress.projections import ProjectionWriter
     from holdfast.progress.saver import CampaignSaver
@@ -145,7 +146,6 @@ def build_gateway(
         watch=watch,
         release_after=timedelta(seconds=config.cron.release_after_s),
     )
-    campaigns = CampaignStarter(store, clock)
     alerts = AlertWatch(
         store,
         clock,
@@ -197,6 +197,7 @@ def build_gateway(
         runtimes=runtimes,
         find_flow=find_flow,
         settings_took=startup.took,
+        urls=urls_of(supervised.tcp_fds, scheme="https" if config.gateway.tls.is_on else "http"),
     )
     live = LiveSettings(gateway, startup, secrets=secrets, cron=cron, alerts=alerts, outbox=outbox)
     gateway.add_service(TokenWatch(tokens, home, on_problem=partial(live.report, "tokens")))

@@ -7,7 +7,7 @@ import sys
 
 # Each module that the extra brings; a test compares them with pyproject.toml.
 MODULES = (
-    *("apprise", "click", "cronsim", "h11", "prometheus_client", "rich", "simpleeval"),
+    *("apprise", "click", "cronsim", "h11", "jinja2", "prometheus_client", "rich", "simpleeval"),
     *("starlette", "tzdata", "uvicorn", "websockets", "yaml"),
 )
 REMEDY = "pip install 'holdfast-agents[gateway]'"

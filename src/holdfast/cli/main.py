@@ -17,6 +17,10 @@ from holdfast.core.errors import HoldfastError
 # Where each command is, and its help line, so that `--help` imports no command.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("holdfast.cli.up:up", "Start the gateway and keep it running."),
+    "dashboard": (
+        "holdfast.cli.dashboard:dashboard",
+        "Open the dashboard in a browser, or print a link to it.",
+    ),
     "gateway": (
         "holdfast.cli.main:gateway",
         "The running gateway: restart, stop, status, restarts, resume, unit.",

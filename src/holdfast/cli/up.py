@@ -20,6 +20,7 @@ from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE
+from holdfast.core.clock import SystemClock
 from holdfast.core.errors import HomeUnusable, SettingsError
 from holdfast.core.redaction import redact_text
 from holdfast.views.text import one_line
@@ -153,9 +154,24 @@ def _show(output: Output, home: Path, sockets: Sockets, scheme: str) -> None:
         urls=sockets.urls_by(scheme),
         home=one_line(str(home), MAX_PATH_CHARS),
         socket=one_line(str(sockets.path), MAX_PATH_CHARS),
+        dashboard=_dashboard_link(home, sockets, scheme),
         token=f"${TOKEN_VARIABLE}" if has_variable else one_line(str(home / TOKEN_NAME), MAX_PATH_CHARS),
     )
     output.stream(view, lambda: _print(output, view))
+
+
+def _dashboard_link(home: Path, sockets: Sockets, scheme: str) -> str | None:
+    """A link that signs a browser in once; none under systemd, whose journal keeps what is printed."""
+    from holdfast.config.sign_in import make_code, sign_in_url
+
+    urls = sockets.urls_by(scheme)
+    if not urls or "JOURNAL_STREAM" in os.environ:
+        return None
+    try:
+        return sign_in_url(urls[0], make_code(home, SystemClock().now()))
+    except SettingsError as error:
+        logging.getLogger("holdfast").warning("no link to the dashboard: %s", error)
+        return None
 
 
 def _text(output: Output, home: Path, sockets: Sockets, scheme: str) -> str:
@@ -170,6 +186,7 @@ def _print(output: Output, view: UpView) -> None:
         [
             ("listens", "\n".join([*view.urls, view.socket])),
             ("token", view.token),
+            ("dashboard", view.dashboard or "run `holdfast dashboard` for a link"),
             ("stop", f"Ctrl-C, or kill {view.pid}; it drains first"),
         ]
     )

@@ -183,6 +183,7 @@ class Gateway:
         runtimes: Sequence[Runtime] = (),
         find_flow: Callable[[Config, str], FlowDefinition] | None = None,
         settings_took: timedelta = timedelta(0),
+        urls: Sequence[str] = (),
     ) -> None:
         """`trial` returns why the next gateway could not start, or None when it could. `find_flow` finds a
         flow of the settings; without it, no flow can be started by name."""
@@ -192,6 +193,7 @@ class Gateway:
         self.config = config
         self.inbox = inbox
         self.runtimes = tuple(runtimes)
+        self.urls = tuple(urls)
         self._known_tasks = len(tasks)
         self._settings_took = settings_took
         self._find_flow = find_flow

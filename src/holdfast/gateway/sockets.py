@@ -17,7 +17,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import HomeInUse, SettingsError
@@ -282,6 +282,15 @@ def _handed_over(environ: Mapping[str, str]) -> list[socket.socket]:
 def _bare(host: str) -> str:
     """An IPv6 address may be written as in a URL."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def urls_of(descriptors: Sequence[int], *, scheme: str) -> list[str]:
+    """Where a client on this machine finds the sockets that another process has bound."""
+    found = []
+    for descriptor in descriptors:
+        with socket.socket(fileno=os.dup(descriptor)) as one:
+            found.append(_url(scheme, one))
+    return found
 
 
 def _url(scheme: str, one: socket.socket) -> str:

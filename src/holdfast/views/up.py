@@ -1,6 +1,8 @@
-"""UpView and UnitView: the addresses of a gateway, and the unit that keeps it running."""
+"""UpView, DashboardLinkView and UnitView: where a gateway is reached, and the unit that keeps it running."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 import msgspec
 
@@ -14,6 +16,18 @@ class UpView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     socket: str
     # Where the token is: a file or an environment variable.
     token: str
+    # A link that signs a browser in once, within ten minutes; null under systemd, whose log keeps what is
+    # printed: `holdfast dashboard` makes another.
+    dashboard: str | None = None
+
+
+class DashboardLinkView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A link to the dashboard that signs a browser in once."""
+
+    url: str
+    # The name of the token whose rights it gives.
+    token: str
+    valid_until: datetime
 
 
 class UnitView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

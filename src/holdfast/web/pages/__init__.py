@@ -1,0 +1,1 @@
+"""The pages: each module has the pages and actions of one subject."""

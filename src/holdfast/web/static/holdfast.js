@@ -1,0 +1,352 @@
+// Keeps an open page true: it listens for changes, reads the page again when it is out of date, and says so
+// while the gateway does not answer. Also dialogs, keys, times and charts. Everything else is HTML.
+(() => {
+  "use strict";
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const main = () => $("#live");
+
+  // --- live
+
+  const LEAST_MS = 1500; // between two readings
+  const RETRY_MS = 1000;
+  let source = null;
+  let retry = null;
+  let boot = null;
+  let readAt = 0;
+  let pending = null;
+  let isReading = false;
+  let isOutOfDate = false;
+
+  const setState = (state, text) => {
+    const shown = $("#live-state");
+    if (shown.dataset.state !== state) shown.dataset.state = state;
+    if (shown.textContent !== text) shown.textContent = text;
+    document.documentElement.dataset.live = state;
+  };
+
+  // Whether a change concerns this page; what it cannot know, it reads.
+  const concerns = (change) => {
+    if (change.kinds === null) return true;
+    if (change.kinds.length === 0) return false;
+    const page = main().dataset;
+    if (page.task && change.tasks.includes(page.task)) return true;
+    const follows = (page.follows || "").split(" ").filter((one) => one && one !== "task");
+    return change.kinds.some((kind) => follows.some((start) => kind.startsWith(start)));
+  };
+
+  const read = async () => {
+    pending = null;
+    if (document.hidden) {
+      isOutOfDate = true;
+      return;
+    }
+    // Do not change the page under a hand that writes or decides.
+    if (isReading || $("dialog[open]") || isTyping()) {
+      schedule();
+      return;
+    }
+    isReading = true;
+    isOutOfDate = false;
+    readAt = Date.now();
+    try {
+      await htmx.ajax("GET", location.pathname + location.search, {
+        target: "#live",
+        select: "#live",
+        swap: "morph:outerHTML",
+      });
+    } catch {
+      // The state in the header says that the gateway does not answer; the next change reads again.
+    }
+    isReading = false;
+  };
+
+  const schedule = () => {
+    if (pending === null) pending = setTimeout(read, Math.max(0, readAt + LEAST_MS - Date.now()));
+  };
+
+  const isTyping = () => {
+    const at = document.activeElement;
+    return at && main().contains(at) && (at.matches("textarea") || (at.matches("input") && at.value !== at.defaultValue));
+  };
+
+  const connect = () => {
+    clearTimeout(retry);
+    retry = null;
+    if (source) source.close();
+    if (document.hidden) return; // hidden pages leave the connections to the others
+    const mine = new EventSource("/dashboard/live");
+    source = mine;
+    mine.onmessage = (event) => {
+      if (source !== mine) return;
+      const change = JSON.parse(event.data);
+      const isNew = boot !== null && boot !== change.boot;
+      boot = change.boot;
+      setState(change.status === "serving" ? "live" : "busy", change.status === "serving" ? "live" : change.status);
+      if (isNew || isOutOfDate || concerns(change)) schedule();
+      if (isNew) toast("The gateway was restarted; this page shows what it found.");
+    };
+    const again = () => {
+      if (source !== mine) return;
+      mine.close();
+      source = null;
+      isOutOfDate = true;
+      setState("away", "reconnecting");
+      retry = setTimeout(askThenConnect, RETRY_MS);
+    };
+    mine.addEventListener("bye", again);
+    mine.onerror = again;
+  };
+
+  // A stream that is refused says no reason, so ask first: a person who is signed out must sign in.
+  const askThenConnect = async () => {
+    try {
+      const answer = await fetch("/dashboard/session", { headers: { "HX-Request": "true" } });
+      if (answer.status === 401) {
+        const next = location.pathname + location.search;
+        location.replace(`/dashboard/sign-in?${new URLSearchParams({ next })}`);
+        return;
+      }
+    } catch {
+      retry = setTimeout(askThenConnect, RETRY_MS);
+      return;
+    }
+    connect();
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      if (source) source.close();
+      source = null;
+      isOutOfDate = true;
+    } else {
+      connect();
+    }
+  });
+
+  setInterval(() => {
+    const every = Number(main().dataset.every || 20) * 1000;
+    if (source && every > 0 && Date.now() - readAt > every) schedule();
+  }, 1000);
+
+  // --- dialogs and actions
+
+  const dialog = $("#dialog");
+
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();
+    if (event.detail.target.id === "live" || event.detail.target.closest("#live")) {
+      openAgain();
+      draw();
+    }
+  });
+
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    const form = event.detail.elt;
+    if (!form.matches("form[data-action]")) return;
+    const told = answerOf(event.detail.xhr);
+    if (event.detail.successful) {
+      if (form.closest("dialog")) dialog.close();
+      if (form.hasAttribute("data-clear")) form.reset();
+      toast(told.done || "Done.");
+      schedule();
+    } else {
+      const error = $("[data-error]", form);
+      const words = told.error || "The gateway does not answer. Nothing may have changed: look before you try again.";
+      if (error) {
+        error.textContent = words;
+        error.hidden = false;
+      } else {
+        toast(words, true);
+      }
+    }
+  });
+
+  document.body.addEventListener("htmx:sendError", () => setState("away", "reconnecting"));
+
+  const answerOf = (xhr) => {
+    try {
+      const told = JSON.parse(xhr.responseText);
+      return typeof told.error === "object" ? { error: told.error.message } : told;
+    } catch {
+      return {};
+    }
+  };
+
+  document.addEventListener("click", (event) => {
+    const at = event.target.closest("[data-close], [data-menu], [data-help], [data-theme-button]");
+    if (!at) return;
+    if (at.matches("[data-close]")) at.closest("dialog").close();
+    if (at.matches("[data-help]")) $("#help").showModal();
+    if (at.matches("[data-theme-button]")) changeTheme();
+    if (at.matches("[data-menu]")) {
+      const isOpen = document.documentElement.classList.toggle("menu-open");
+      at.setAttribute("aria-expanded", String(isOpen));
+    }
+  });
+
+  const toast = (text, isError = false) => {
+    const one = document.createElement("p");
+    one.className = isError ? "toast error" : "toast";
+    one.textContent = text;
+    $("#toasts").append(one);
+    setTimeout(() => one.remove(), isError ? 12000 : 6000);
+  };
+
+  const changeTheme = () => {
+    const order = ["", "light", "dark"];
+    const next = order[(order.indexOf(document.documentElement.dataset.theme || "") + 1) % order.length];
+    if (next) {
+      document.documentElement.dataset.theme = next;
+      localStorage.setItem("holdfast-theme", next);
+    } else {
+      delete document.documentElement.dataset.theme;
+      localStorage.removeItem("holdfast-theme");
+    }
+    toast(next ? `Colours: ${next}` : "Colours: as the system has them");
+    drawCharts();
+  };
+
+  // --- keys
+
+  let isGoing = false;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input, textarea, select") || $("dialog[open]")) return;
+    const key = event.key;
+    if (isGoing) {
+      isGoing = false;
+      const entry = $(`.menu a[data-key="${CSS.escape(key)}"]`);
+      if (entry) location.assign(entry.href);
+    } else if (key === "g") {
+      isGoing = true;
+      setTimeout(() => (isGoing = false), 1200);
+    } else if (key === "?") {
+      $("#help").showModal();
+    } else if (key === "/") {
+      const search = $("#live input[type=search]");
+      if (search) {
+        event.preventDefault();
+        search.focus();
+      }
+    } else if (key === "j" || key === "k") {
+      move(key === "j" ? 1 : -1);
+    }
+  });
+
+  const move = (step) => {
+    const rows = $$("#live a[data-row], #live tbody tr td:first-child a, #live tbody tr td a.main");
+    const unique = [...new Set(rows)];
+    if (!unique.length) return;
+    const at = unique.indexOf(document.activeElement);
+    unique[Math.min(unique.length - 1, Math.max(0, at + step))].focus();
+  };
+
+  // --- times
+
+  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const spanOf = (seconds) => {
+    if (seconds < 60) return `${Math.round(seconds)} s`;
+    let left = Math.floor(seconds);
+    const parts = [];
+    for (const [unit, size] of UNITS) {
+      if (left >= size || parts.length) {
+        if (Math.floor(left / size)) parts.push(`${Math.floor(left / size)} ${unit}`);
+        left %= size;
+        if (parts.length === 2 || unit === "s") break;
+      }
+    }
+    return parts.slice(0, 2).join(" ");
+  };
+  const shown = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+  const drawTimes = () => {
+    const now = Date.now();
+    for (const one of $$("time[datetime]")) {
+      const at = Date.parse(one.dateTime);
+      if (Number.isNaN(at)) continue;
+      const span = (now - at) / 1000;
+      const text = Math.abs(span) < 1 ? "now" : span > 0 ? `${spanOf(span)} ago` : `in ${spanOf(-span)}`;
+      if (one.textContent !== text) one.textContent = text;
+      const title = shown.format(at);
+      if (one.title !== title) one.title = title;
+    }
+  };
+  setInterval(drawTimes, 5000);
+
+  // --- charts: an element with data-chart has the series as JSON; see web/charts.py
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const charts = new Map();
+
+  const drawCharts = () => {
+    for (const [element, chart] of charts) {
+      chart.destroy();
+      charts.delete(element);
+    }
+    for (const element of $$("[data-chart]")) {
+      const given = JSON.parse(element.dataset.chart);
+      const axis = { stroke: colour("--text-dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+      const series = given.series.map((one) => ({
+        label: one.label,
+        stroke: one.hidden ? "transparent" : colour(`--${one.tone}`),
+        width: one.dash ? 1.5 : 2,
+        dash: one.dash ? [6, 4] : undefined,
+        fill: one.fill ? colour(`--${one.tone}-soft`) : undefined,
+        points: { show: given.times.length < 3 },
+        spanGaps: true,
+      }));
+      element.replaceChildren();
+      charts.set(
+        element,
+        new uPlot(
+          {
+            width: Math.max(240, element.clientWidth),
+            height: Number(element.dataset.height || 220),
+            legend: { live: true },
+            cursor: { drag: { x: false, y: false } },
+            scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
+            axes: [{ ...axis }, { ...axis, size: 56 }],
+            bands: (given.bands || []).map((pair) => ({ series: pair, fill: colour("--busy-soft") })),
+            series: [{}, ...series],
+          },
+          [given.times, ...given.series.map((one) => one.values)],
+          element,
+        ),
+      );
+    }
+  };
+  let resizing = null;
+  window.addEventListener("resize", () => {
+    clearTimeout(resizing);
+    resizing = setTimeout(drawCharts, 150);
+  });
+
+  // --- a log that grows at its end, such as a chat, stays at its end if the reader is there
+
+  let wasAtEnd = true;
+  let opened = [];
+  document.body.addEventListener("htmx:beforeSwap", () => {
+    opened = $$("#live details[open][id]").map((one) => one.id);
+    const log = $("[data-log]");
+    wasAtEnd = !log || log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  });
+  // The page that was read does not know which parts the reader had opened.
+  const openAgain = () => {
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  };
+  const drawLogs = () => {
+    const log = $("[data-log]");
+    if (log && wasAtEnd) log.scrollTop = log.scrollHeight;
+  };
+
+  const draw = () => {
+    drawTimes();
+    drawCharts();
+    drawLogs();
+  };
+
+  readAt = Date.now();
+  draw();
+  connect();
+})();

@@ -1,0 +1,124 @@
+"""Fixtures for the dashboard: a browser, a sample gateway, and pages that must stay clean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+
+from tests.web.browsers import HOW, find_browser, flags
+from tests.web.gateways import LiveGateway
+from tests.web.sample_home import fill, make_home
+from tests.web.visits import Filled, Visit
+
+# Where screenshots are kept, for a person to look at; by default they go with the test's own folder.
+SCREENSHOTS = "HOLDFAST_SCREENSHOTS"
+PATIENCE_MS = 20_000
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.fail(HOW)
+    with sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=program, args=flags())
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """A gateway with something of everything. Tests only look at it, or change what they made themselves."""
+    home = make_home(tmp_path_factory.mktemp("web", numbered=True) / "home")
+    with LiveGateway(home) as gateway:
+        yield Filled(gateway, fill(gateway))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LiveGateway]:
+    """A gateway of the test's own, to be killed and restarted."""
+    with LiveGateway(make_home(tmp_path / "home")) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    named = os.environ.get(SCREENSHOTS)
+    folder = Path(named) if named else tmp_path / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def visits(browser: Browser) -> Iterator[Visits]:
+    """Opens pages as signed-in visitors; in the end each must have stayed clean."""
+    made = Visits(browser)
+    yield made
+    made.close()
+
+
+class Visits:
+    """The browser contexts of one test, and all that went wrong in them."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self.wrong: list[str] = []
+        # What a test brings about on purpose, such as a gateway that is away.
+        self.expected: list[str] = []
+
+    def sign_in(
+        self,
+        gateway: LiveGateway,
+        *,
+        link: str | None = None,
+        theme: str = "light",
+        width: int = 1280,
+        height: int = 900,
+    ) -> Visit:
+        """A new browser that has come in by a link."""
+        visit = self.open(gateway.url, theme=theme, width=width, height=height)
+        visit.page.goto(link or gateway.new_link())
+        visit.page.wait_for_url(f"{gateway.url}/")
+        visit.is_live()
+        return visit
+
+    def open(self, url: str, *, theme: str = "light", width: int = 1280, height: int = 900) -> Visit:
+        context = self._browser.new_context(
+            color_scheme="dark" if theme == "dark" else "light",
+            viewport={"width": width, "height": height},
+            locale="en-GB",
+            timezone_id="Europe/Berlin",
+        )
+        self._contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        self._watch(page, url)
+        return Visit(page, url)
+
+    def _watch(self, page: Page, url: str) -> None:
+        ours = urlsplit(url).netloc
+
+        def heard(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                self.wrong.append(f"{message.type} in the console of {page.url}: {message.text}")
+
+        def asked(request: Request) -> None:
+            parts = urlsplit(request.url)
+            if parts.scheme not in ("data", "blob") and parts.netloc != ours:
+                self.wrong.append(f"{page.url} asked {request.url}")
+
+        page.on("console", heard)
+        page.on("request", asked)
+        page.on("pageerror", lambda error: self.wrong.append(f"error on {page.url}: {error}"))
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+        left = [one for one in self.wrong if not any(words in one for words in self.expected)]
+        assert left == []

@@ -245,7 +245,7 @@ async def _changes(visitor: Visitor) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     async for change in visitor.changes():
         if change is None:
-            yield b": still here\n\n"
+            yield b"event: alive\ndata: {}\n\n"
         else:
             yield b"data: " + msgspec.json.encode(change) + b"\n\n"
     # The sign-in is over, or the gateway stops: the page asks again, and finds out which.

@@ -1,4 +1,4 @@
-"""The dashboard over HTTP: cookies, who may act, forged requests, and headers; pages are tested in tests/web."""
+"""The dashboard over HTTP: cookies, who may act, forged requests and headers; tests/web has its pages."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page as Tab
@@ -51,7 +52,7 @@ def test_a_killed_gateway_comes_back_and_the_page_shows_the_truth(visits: Visits
     for number in range(2):
         before = own.pid
         own.kill()
-        own.until(lambda before=before: own.is_serving_after(before), "another gateway serves")
+        own.until(partial(own.is_serving_after, before), "another gateway serves")
         # This happened while the page was, or may have been, without a gateway.
         start(own, "ask_owner", question=f"May I {number}?")
         says(visit.page, "live")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Iterator
@@ -311,3 +312,22 @@ def test_files_are_kept_by_their_digest_and_no_other_file_can_be_named(browser: 
     assert changed.headers["cache-control"] == "no-cache"
     for path in ("../dashboard.py", "..%2fdashboard.py", "%2e%2e/__init__.py", "", "nothing.css"):
         assert browser.http.get(f"/dashboard/static/{path}").status_code in (303, 404)
+
+
+# --- the audit log
+
+
+def test_sign_ins_refusals_and_sign_outs_are_in_the_audit_log(browser: Browser) -> None:
+    browser.post(SIGN_IN, {"code": "wrong"})
+    browser.post(SIGN_IN, {"token": "x" * 64})
+    browser.sign_in(READ_TOKEN)
+    browser.post("/dashboard/sign-out")
+    house = browser.house
+    asyncio.run(house.gateway.audit.run_once())
+
+    found = house.post("audit.list").json()["entries"]
+
+    said = [(one["who"], one["action"], one["outcome"], one["times"]) for one in reversed(found)]
+    assert ("board (dashboard)", "dashboard.sign_in", "done", 1) in said
+    assert ("board (dashboard)", "dashboard.sign_out", "done", 1) in said
+    assert ("stranger", "dashboard.sign_in", "refused", 2) in said

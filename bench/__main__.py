@@ -15,6 +15,7 @@ import msgspec
 
 from bench import (
     campaigns,
+    dashboard,
     flows,
     gateway,
     history,
@@ -89,6 +90,9 @@ def main() -> int:
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
         )
         operators.bench_sqlite(report, directory, open_sqlite, finished=finished)
+        dashboard.bench_sqlite(
+            report, directory, open_sqlite, finished=finished, items=1000 if options.quick else 100_000
+        )
         schedules.bench(report, new_file, kind="SQLite")
         hostile.bench(report, directory, calls=20 if options.quick else 40)
         if options.only is None or "SQLite" not in options.only:

@@ -143,6 +143,12 @@ class Gateway:
                 return int(line.split()[1]) / 1024
         raise RuntimeError("the gateway is gone")
 
+    def processor_s(self) -> float:
+        """Processor time that the process has used."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def until(self, is_so: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + PATIENCE_S
         while not is_so():

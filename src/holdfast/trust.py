@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +203,8 @@ def _is_own_group(found: os.stat_result) -> bool:
 
 
 def _command(command: str, path: Path) -> str:
+    import shlex
+
     return f"{command} {shlex.quote(str(path))}"
 
 

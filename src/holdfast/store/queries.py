@@ -10,7 +10,7 @@ from pathlib import Path
 SQL_FILES = Path(__file__).parent / "sql"
 DIALECTS = ("sqlite", "postgres")
 
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NAME = "\n-- name: "
 _LIST = re.compile(r"\bIN :(\w+)\[\]")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _COMMENT = re.compile(r"--[^\n]*\n")
@@ -33,8 +33,8 @@ def read_files(folder: str) -> dict[str, str]:
     """Name and text of each query in a folder, as written."""
     found: dict[str, str] = {}
     for path in sorted((SQL_FILES / folder).glob("*.sql")):
-        parts = _NAME.split(path.read_text(encoding="utf-8"))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+        for part in f"\n{path.read_text(encoding='utf-8')}".split(_NAME)[1:]:
+            name, _, text = part.partition("\n")
             if name in found:
                 raise ValueError(f"query {name} is defined twice in sql/{folder}")
             found[name] = text

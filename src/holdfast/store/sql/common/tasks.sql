@@ -45,6 +45,7 @@ SELECT * FROM tasks
  ORDER BY id DESC LIMIT :limit;
 
 -- name: oldest_task_in_status
+-- The one that was created first.
 SELECT * FROM tasks WHERE status = :status ORDER BY id LIMIT 1;
 
 -- name: page_of_tasks_of_owner

@@ -168,7 +168,7 @@ def test_the_protocol_and_our_own_methods_show_every_field_of_a_record(house: Se
     listed = {one["id"]: one for one in ask(house, "tasks.list").json()["tasks"]}
     ours = ask(house, "ledger.show", taskId=task_id).json()
 
-    assert running["execution"]["currentTool"] == "ffmpeg"
+    assert running["execution"].keys() == {"state", "lastActivityAt"}
     assert running["lastActivity"] == "frame 1"
     assert listed[task_id] == wire
     assert wire.pop("flowId").startswith("flow_")  # of its own: it mirrors the task

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.api import openapi
 from holdfast.core.task import RuntimeName
-from holdfast.core.transitions import TaskStatus, is_terminal
-from holdfast.views.wire import WIRE_STATUS, TaskSummary
+from holdfast.core.transitions import DeliveryStatus, TaskStatus, is_terminal
+from holdfast.views.wire import WIRE_STATUS, TaskSummary, WireDetails
 from tests.builders import FAILURE, START, a_task
 from tests.doors.calls import CANARIES, HOSTILE, UNFIT
 
@@ -39,6 +39,13 @@ def test_a_summary_says_how_the_task_is_carried(status: TaskStatus) -> None:
 @pytest.mark.parametrize("runtime", RuntimeName)
 def test_a_runtime_is_one_of_the_protocol(runtime: RuntimeName) -> None:
     assert TaskSummary.of(a_task(runtime=runtime)).runtime in {"subagent", "acp", "cron", "cli"}
+
+
+@pytest.mark.parametrize("status", DeliveryStatus)
+def test_a_delivery_status_is_one_of_the_protocol(status: DeliveryStatus) -> None:
+    shown = TaskSummary.of(a_task(), WireDetails(delivery_status=status.value)).delivery_status
+
+    assert shown == ("pending" if status is DeliveryStatus.ATTEMPTING else status.value)
 
 
 def test_what_is_not_known_is_left_out_and_times_are_milliseconds() -> None:

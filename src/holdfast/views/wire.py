@@ -12,7 +12,7 @@ from holdfast.core.projection import ProjectedStatus
 from holdfast.core.recorded import RecordedDetails
 from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import RuntimeName, Task
-from holdfast.core.transitions import TaskStatus, is_terminal
+from holdfast.core.transitions import DeliveryStatus, TaskStatus, is_terminal
 from holdfast.views.text import maybe_line, one_line
 from holdfast.views.waits import brief_wait, kind_of
 
@@ -42,6 +42,8 @@ _RUNTIME = {
     RuntimeName.MEDIA: "cli",
     RuntimeName.AGENT: "subagent",
 }
+# The protocol has no word for a delivery that is being sent.
+_DELIVERY = {DeliveryStatus.ATTEMPTING.value: DeliveryStatus.PENDING.value}
 _WAIT = {
     "answer": "user_input",
     "review": "approval",
@@ -59,7 +61,6 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """Whether it runs, waits, or has ended."""
 
     state: str
-    current_tool: str | None = None
     last_activity_at: int | None = None
     wait: ExecutionWait | None = None
 
@@ -109,7 +110,7 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         if more is None:
             return plain
         shown = msgspec.structs.replace(
-            plain, run_id=maybe_line(more.run_id), delivery_status=maybe_line(more.delivery_status)
+            plain, run_id=maybe_line(more.run_id), delivery_status=_delivery(more)
         )
         return shown if more.recorded is None else shown.with_recorded(task, more.recorded)
 
@@ -120,7 +121,8 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         execution = self.execution
         if execution is not None and not task.has_ended:
             seen_at = millis(max(facts.last_event_at, task.updated_at))
-            execution = msgspec.structs.replace(execution, current_tool=tool, last_activity_at=seen_at)
+            # Without `currentTool`: the protocol wants its start, which no producer tells.
+            execution = msgspec.structs.replace(execution, last_activity_at=seen_at)
         return msgspec.structs.replace(
             self,
             agent_id=maybe_line(facts.agent_id) or self.agent_id,
@@ -258,6 +260,11 @@ def agent_of(task: Task) -> str | None:
         return one_line(task.name.removeprefix(AGENT_PREFIX))
     parts = (task.session_key or "").split(":")
     return one_line(parts[1]) if len(parts) > 2 and parts[0] == "agent" else None
+
+
+def _delivery(more: WireDetails) -> str | None:
+    status = maybe_line(more.delivery_status)
+    return None if status is None else _DELIVERY.get(status, status)
 
 
 def _activity(task: Task) -> str | None:

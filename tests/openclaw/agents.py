@@ -15,6 +15,12 @@ async def sleeper(run: hf.Run, message: hf.Envelope) -> str:
     return f"slept over {message.text}"
 
 
+@hf.task(name="asker")
+async def asker(run: hf.Run, message: hf.Envelope) -> str:
+    answer = await run.ask(message.text, choices=["ebb", "flood"])
+    return f"you chose: {answer}"
+
+
 @hf.task(name="patient")
 async def patient(run: hf.Run, message: hf.Envelope) -> str:
     await run.step(note_start, message.text)

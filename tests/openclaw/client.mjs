@@ -16,7 +16,7 @@ const client = new GatewayClient({
   deviceIdentity: null,
   minProtocol: 4,
   maxProtocol: 4,
-  onHelloOk: (hello) => tell({ told: "hello", connId: hello.server.connId, scopes: hello.auth.scopes }),
+  onHelloOk: (hello) => tell({ told: "hello", hello }),
   onEvent: (event) => tell({ told: "event", event: event.event, payload: event.payload }),
   onClose: (code, reason) => tell({ told: "close", code, reason }),
   onConnectError: (error) => tell({ told: "connect-error", message: String(error) }),

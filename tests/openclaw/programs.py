@@ -79,6 +79,20 @@ class OpenClaw:
         """A command that goes on until it is left."""
         return Following([self._packages.node, self._packages.openclaw, *arguments], self._environ("remote"))
 
+    def schemas(self) -> dict[str, Any]:
+        """The JSON Schemas of OpenClaw's protocol, by the names that they have there."""
+        protocol = self._packages.modules / "openclaw" / "dist" / "gateway" / "protocol" / "index.js"
+        done = subprocess.run(
+            [self._packages.node, HERE / "schemas.mjs", protocol],
+            env=self._environ("plain"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+        schemas: dict[str, Any] = json.loads(done.stdout)
+        return schemas
+
     def client(self) -> ClawClient:
         sdk = self._packages.modules / "openclaw" / "dist" / "plugin-sdk" / "gateway-runtime.js"
         command = [self._packages.node, HERE / "client.mjs", sdk, self.url, self.token]

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home
 from tests.openclaw.packages import NpmAway, installed
@@ -19,6 +20,7 @@ from tests.openclaw.programs import ClawClient, CliAnswer, OpenClaw
 pytestmark = pytest.mark.slow
 
 AGENTS = Path(__file__).with_name("agents.py")
+NAMES = ["asker", "main", "patient", "sleeper"]
 TOLD = "from the operator"
 
 
@@ -65,6 +67,17 @@ class ClawWorld(msgspec.Struct, frozen=True, kw_only=True):
         self.gateway.wait_for(is_there, f"no agent got {text!r}")
         return found[0]
 
+    def question(self) -> Any:
+        """The open question, once an agent has asked it."""
+        found: list[Any] = []
+
+        def is_there() -> bool:
+            found.extend(self.gateway.ask("question.list")["questions"])
+            return bool(found)
+
+        self.gateway.wait_for(is_there, "no agent asked anything")
+        return found[0]
+
     def said(self, session: str, text: str) -> list[Any]:
         """The messages with this text, as OpenClaw's CLI reads them."""
         history = self.openclaw.call("chat.history", sessionKey=session).json
@@ -84,6 +97,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClawWorld]:
         patch.setenv("HOOK_SECRET", "0123456789abcdef0123456789abcdef")
         settings = {
             "agents": {
+                "asker": {"callable": "tests.openclaw.agents:asker"},
                 "main": {"command": [sys.executable, str(AGENTS)]},
                 "patient": {"callable": "tests.openclaw.agents:patient"},
                 "sleeper": {"callable": "tests.openclaw.agents:sleeper"},
@@ -166,10 +180,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], Check]] = {
     "the agents": (
         "agents.list",
         {},
-        lambda answer: (
-            [one["id"] for one in answer["agents"]] == ["main", "patient", "sleeper"]
-            and answer["defaultId"] == "main"
-        ),
+        lambda answer: [one["id"] for one in answer["agents"]] == NAMES and answer["defaultId"] == "main",
     ),
     "no models": ("models.list", {"view": "all"}, lambda answer: answer == {"models": []}),
     "no questions": ("question.list", {}, lambda answer: answer == {"questions": []}),
@@ -206,26 +217,60 @@ def test_a_method_answers_the_real_cli(world: ClawWorld, row: str) -> None:
     assert is_right(answer.json), answer.out
 
 
+MORNING = {
+    "name": "Morning brief",
+    "agentId": "main",
+    "enabled": True,
+    "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"},
+    "sessionTarget": "isolated",
+    "wakeMode": "now",
+    "payload": {"kind": "agentTurn", "message": "Brief me."},
+}
+
+
 def test_a_schedule_that_the_real_cli_adds_is_listed_by_it(world: ClawWorld) -> None:
-    schedule = {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"}
-    payload = {"kind": "agentTurn", "message": "Brief me."}
-    added = world.openclaw.call(
-        "cron.add",
-        name="Morning brief",
-        agentId="main",
-        enabled=True,
-        schedule=schedule,
-        sessionTarget="isolated",
-        wakeMode="now",
-        payload=payload,
-    )
+    added = world.openclaw.call("cron.add", **MORNING)
 
     listed = world.openclaw.call("cron.list", includeDisabled=True)
+    command = world.openclaw.run_at("cron", "list", "--json")
 
-    assert (added.status, listed.status) == (0, 0), (added, listed)
+    assert (added.status, listed.status, command.status) == (0, 0, 0), (added, listed, command)
+    assert [job["id"] for job in command.json["jobs"]] == [added.json["id"]]
     (one,) = listed.json["jobs"]
     assert (one["id"], one["name"]) == (added.json["id"], "Morning brief")
     assert (one["schedule"]["expr"], one["payload"]["message"]) == ("0 7 * * *", "Brief me.")
+
+
+def test_a_task_is_shown_and_cancelled_by_the_real_cli(world: ClawWorld) -> None:
+    asked = {"agentId": "sleeper", "message": "cancel me", "idempotencyKey": "cancel me"}
+    world.gateway.ask("agent", **asked)
+    task_id = world.task_of("cancel me")["id"]
+
+    shown = world.openclaw.call("tasks.get", taskId=task_id)
+    cancelled = world.openclaw.call("tasks.cancel", taskId=task_id, reason="too slow")
+    missing = world.openclaw.call("tasks.cancel", taskId="task_none")
+
+    assert (shown.json["task"]["id"], shown.json["task"]["status"]) == (task_id, "running")
+    assert (cancelled.json["found"], cancelled.json["cancelled"]) == (True, True)
+    assert missing.json == {"found": False, "cancelled": False, "reason": "Task not found."}
+    assert [one.status for one in (shown, cancelled, missing)] == [0, 0, 0]
+
+
+def test_a_question_is_read_and_answered_by_the_real_cli(world: ClawWorld) -> None:
+    asked = {"agentId": "asker", "message": "Which tide?", "idempotencyKey": "tide"}
+    run = world.gateway.ask("agent", **asked)
+    question = world.question()
+
+    shown = world.openclaw.call("question.get", id=question["id"]).json["question"]
+    answers = {"answers": {"answer": ["flood"]}}
+    resolved = world.openclaw.call("question.resolve", id=question["id"], answers=answers)
+    ended = world.openclaw.call("agent.wait", runId=run["runId"], timeoutMs=30_000).json
+
+    assert shown == question
+    assert shown["questions"][0]["question"] == "Which tide?"
+    assert resolved.json == {"status": "answered", "answers": answers}
+    assert ended["status"] == "ok"
+    assert len(world.said(run["sessionKey"], "you chose: flood")) == 1
 
 
 # Whole commands: whether they are told the address, their arguments, and what they print.
@@ -239,7 +284,7 @@ COMMANDS: dict[str, tuple[bool, tuple[str, ...], Check]] = {
     "health": (
         False,
         ("health", "--json"),
-        lambda said: [one["agentId"] for one in said["agents"]] == ["main", "patient", "sleeper"],
+        lambda said: [one["agentId"] for one in said["agents"]] == NAMES,
     ),
     "status": (
         False,
@@ -248,7 +293,7 @@ COMMANDS: dict[str, tuple[bool, tuple[str, ...], Check]] = {
             said["gateway"]["reachable"]
             and said["tasks"]["total"] >= 1
             and said["sessions"]["count"] >= 1
-            and [one["id"] for one in said["agents"]["agents"]] == ["main", "patient", "sleeper"]
+            and [one["id"] for one in said["agents"]["agents"]] == NAMES
         ),
     ),
     "channels status": (
@@ -281,7 +326,7 @@ def test_commands_for_people_print_what_the_gateway_knows(world: ClawWorld) -> N
     health = world.openclaw.run("health")
     logs = world.openclaw.run("logs", "--limit", "50")
 
-    assert "Agents: main (default), patient, sleeper" in health.out
+    assert "Agents: asker, main (default), patient, sleeper" in health.out
     assert "- agent:main:main" in health.out
     assert "the gateway is ready" in logs.out
 
@@ -331,6 +376,70 @@ def test_a_run_is_waited_for_and_aborted(world: ClawWorld) -> None:
     assert aborted == {"ok": True, "aborted": True, "runIds": [run["runId"]]}
     assert (ended["status"], ended["stopReason"]) == ("error", "aborted")
     assert again["status"] == "no-active-run"
+
+
+# --- the shapes of answers
+
+# Fields of our own beside OpenClaw's, by the schema of the record that they stand in.
+OURS = {
+    "AgentSummarySchema": {"mainSession", "runtime", "target"},
+    "CronJobSchema": {"maxMissed", "missed", "overlap", "ownedBy", "source", "tz"},
+}
+
+
+def test_answers_fit_the_schemas_that_openclaw_publishes(world: ClawWorld) -> None:
+    schemas = world.openclaw.schemas()
+    wrong: list[str] = []
+
+    def check(name: str, answer: Any) -> None:
+        validator = Draft202012Validator(schemas[name])
+        wrong.extend(f"{name}: {error.json_path} {error.message}" for error in validator.iter_errors(answer))
+
+    def check_extended(name: str, record: dict[str, Any]) -> None:
+        check(name, {field: value for field, value in record.items() if field not in OURS[name]})
+        assert record.keys() >= OURS[name]
+
+    with world.openclaw.client() as client:
+        check("HelloOkSchema", client.until_connected()["hello"])
+        for agent in ("sleeper", "asker"):
+            client.ask("agent", agentId=agent, message=f"shape of {agent}", idempotencyKey=f"shape {agent}")
+        task_id, question_id = world.task_of("shape of sleeper")["id"], world.question()["id"]
+        record = {"name": "render", "goal": "render a title", "owner": "ada", "runtime": "subagent"}
+        work = world.gateway.ask("producer.create", runId="shape", isRunning=True, **record)["task"]["id"]
+        world.gateway.ask("producer.progress", runId="shape", summary="frame 1", tool="ffmpeg", toolUses=2)
+        check("TasksGetResultSchema", client.ask("tasks.get", taskId=work))
+        world.gateway.ask("producer.finish", runId="shape", summary="three frames", outcome="blocked")
+        check("TasksGetResultSchema", client.ask("tasks.get", taskId=work))
+        check("TasksListResultSchema", client.ask("tasks.list"))
+        check("TasksGetResultSchema", client.ask("tasks.get", taskId=task_id))
+        check("TasksCancelResultSchema", client.ask("tasks.cancel", taskId=task_id))
+        check("TasksCancelResultSchema", client.ask("tasks.cancel", taskId="task_none"))
+        check("TasksGetResultSchema", client.ask("tasks.get", taskId=task_id))
+        check("TasksRecoveryResultSchema", client.ask("tasks.retry", taskIds=[task_id]))
+        check("TasksRecoveryResultSchema", client.ask("tasks.dismiss", taskIds=[task_id]))
+        check("QuestionListResultSchema", client.ask("question.list"))
+        check("QuestionGetResultSchema", client.ask("question.get", id=question_id))
+        answers = {"answers": {"answer": ["ebb"]}}
+        check("QuestionResolveResultSchema", client.ask("question.resolve", id=question_id, answers=answers))
+        check("QuestionGetResultSchema", client.ask("question.get", id=question_id))
+        check("ChannelsStatusResultSchema", client.ask("channels.status"))
+        check("ConfigSchemaResponseSchema", client.ask("config.schema"))
+        check("LogsTailResultSchema", client.ask("logs.tail"))
+        for entry in client.ask("system-presence"):
+            check("PresenceEntrySchema", entry)
+        for row in client.ask("sessions.list", includeLastMessage=True)["sessions"]:
+            check("SessionRowSchema", row)
+        agents = client.ask("agents.list")
+        check("AgentsListResultSchema", agents | {"agents": []})
+        for agent in agents["agents"]:
+            check_extended("AgentSummarySchema", agent)
+        added = client.ask("cron.add", **MORNING | {"name": "Shape"})
+        check_extended("CronJobSchema", added)
+        for job in client.ask("cron.list", includeDisabled=True)["jobs"]:
+            check_extended("CronJobSchema", job)
+        client.ask("cron.remove", id=added["id"])
+
+    assert wrong == []
 
 
 # --- a restart and a crash

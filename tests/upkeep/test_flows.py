@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from holdfast.core.finding import Finding, FindingCode
 from holdfast.core.flow import Flow
@@ -19,6 +20,7 @@ from holdfast.testing.stores import RepeatingStore
 from holdfast.upkeep.audit import Audit
 from holdfast.upkeep.flow_sweep import FlowChangeKind
 from holdfast.upkeep.sweep import Sweep
+from tests.builders import a_flow
 from tests.engine.flows import FlowWorker, flow_of, start, statuses, tasks_of
 from tests.engine.parts import Parts
 
@@ -71,6 +73,38 @@ async def test_stale_flows_are_found_by_their_status(store: Store, clock: FakeCl
         blocked.id: (FindingCode.STALE_BLOCKED, f"holdfast tasks flow retry {blocked.id}"),
         empty.id: (FindingCode.MISSING_LINKED_TASKS, f"holdfast tasks flow cancel {empty.id}"),
     }
+
+
+async def test_a_cancelled_flow_whose_tasks_do_not_stop_is_shown_with_them(
+    store: Store, clock: FakeClock
+) -> None:
+    flow = await start(store, clock)
+    await FlowWorker(await Parts.begin(store, clock)).take()
+    await Flows(store, clock).cancel(flow.id, reason="enough")
+    clock.advance(minutes=4)
+    early = await codes(store, clock)
+    clock.advance(minutes=2)
+
+    (stuck,) = await found(store, clock)
+
+    assert early == []
+    assert (stuck.code, stuck.evidence["live_tasks"]) == (FindingCode.CANCEL_STUCK, 1)
+    assert "1 task is alive, and did not stop" in stuck.message
+    assert stuck.repair == f"holdfast tasks flow show {flow.id}"
+    assert (await Sweep(store, clock).plan()).flows == []
+
+
+@pytest.mark.parametrize("wrong", ["updated_at", "cancel_requested_at", "ended_at"])
+async def test_times_that_cannot_be_are_a_finding(store: Store, clock: FakeClock, wrong: str) -> None:
+    before = clock.now() - timedelta(minutes=1)
+    status = FlowStatus.CANCELLED if wrong == "ended_at" else FlowStatus.RUNNING
+    facts = {"created_at": clock.now(), "updated_at": clock.now(), "ended_at": None, "status": status}
+    await store.write(lambda tx: tx.flows.create(a_flow(**facts | {wrong: before})))
+
+    (one,) = await found(store, clock)
+
+    assert one.code is FindingCode.INCONSISTENT_TIMESTAMPS
+    assert "before it was created" in one.message
 
 
 async def unasked_cancel(store: Store, clock: FakeClock) -> Flow:

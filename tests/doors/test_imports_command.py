@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.stand_in import served_doors
 from tests.doors.calls import UNFIT, Opens, Run
-from tests.integrations.openclaw_databases import OpenClawHome, active_row, task_row
+from tests.integrations.openclaw_databases import OpenClawHome, active_row, flow_row, task_row
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "import-from-openclaw.md"
 COMMAND = re.compile(r"^\$ holdfast (.+)$", re.MULTILINE)
@@ -98,6 +98,20 @@ def test_a_remote_gateway_imports_nothing(
 
     assert called.status == 3
     assert "run it on that gateway's host" in called.err
+
+
+def test_a_flow_is_shown_and_cancelled_by_the_id_that_it_had(run: Run, state: OpenClawHome) -> None:
+    row = flow_row(7)
+    state.add_flows(row)
+    run("import", "openclaw", str(state.path))
+
+    shown = run("tasks", "flow", "show", row["flow_id"], "--json")
+    cancelled = run("tasks", "flow", "cancel", row["flow_id"], "--json")
+    unknown = run("tasks", "flow", "show", flow_row(8)["flow_id"])
+
+    assert (shown.status, shown.json["flow"]["goal"]) == (0, row["goal"])
+    assert (cancelled.status, cancelled.json["flow"]["id"]) == (0, shown.json["flow"]["id"])
+    assert unknown.status == 4
 
 
 def test_the_commands_of_the_guide_work(run: Run, state: OpenClawHome, ledger: Opens) -> None:

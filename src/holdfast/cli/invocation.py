@@ -408,11 +408,13 @@ def task_prefix(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def flow_argument(command: F) -> F:
-    """Add the argument FLOW: an id or a unique prefix of it."""
+    """Add the argument FLOW: an id, a unique prefix of it, or the id that it had before an import."""
     return click.argument("flow_id", metavar="FLOW", callback=_flow_prefix)(command)
 
 
 def _flow_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and "-" in value and _ID.fullmatch(value):
+        return value  # no id of ours has a hyphen: OpenClaw made it
     return _id_prefix("flow", context, parameter, value)
 
 

@@ -13,9 +13,11 @@ from holdfast.core.errors import NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.recorded import RecordedWork
 from holdfast.core.task import Failure
-from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.core.transitions import FlowStatus, RunStatus, TaskStatus
 from holdfast.engine.aio.background import beside
+from holdfast.engine.client.flows import Flows
 from holdfast.engine.client.handles import Holdfast
+from holdfast.engine.ledger.flows import FlowCancelRequested, NewFlow
 from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, Ledger
 from holdfast.engine.producers import stopper as stopper_module
 from holdfast.engine.producers import stopping
@@ -204,6 +206,22 @@ async def test_work_that_cannot_be_stopped_does_not_keep_a_stopper_from_the_work
     await Stopper(store, clock, lambda: [runtime]).run_once()
 
     assert sorted(runtime.stopped) == [f"run-{number}" for number in range(5)]
+
+
+async def test_a_cancelled_flow_has_its_recorded_work_stopped_by_the_runtime(
+    store: Store, clock: FakeClock
+) -> None:
+    flows, runtime = Flows(store, clock), WorkControl()
+    flow = await flows.create(NewFlow(name="film", owner="ada", mode="task_mirrored"))
+    await Producers(store, clock).create(a_record("run", flow_id=flow.id), is_running=True)
+
+    outcome = await flows.cancel(flow.id, reason="too slow")
+    await Stopper(store, clock, lambda: [runtime]).run_once()
+
+    assert isinstance(outcome, FlowCancelRequested)
+    assert runtime.stopped == ["run"]
+    assert (await work_of(store, "run")).task.status is TaskStatus.CANCELLED
+    assert (await flows.get(flow.id)).status is FlowStatus.CANCELLED
 
 
 async def test_a_script_leaves_a_request_to_a_gateway_for_a_while(store: Store, clock: FakeClock) -> None:

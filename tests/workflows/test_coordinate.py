@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
+import psycopg
 import pytest
 
 from holdfast.core.clock import Clock, SystemClock
@@ -376,6 +377,19 @@ def test_a_cancel_at_any_statement_of_a_starting_node_stops_it_or_keeps_it_from_
     assert met.keys() == {"kept", "cancelled"}
     assert_ledger_is_whole(store)
     store.close()
+    assert deadlocks(place) == 0, "a cancel and an end lock tasks before flows"
+
+
+def deadlocks(place: LedgerAddress) -> int:
+    """How many the server has resolved; a store runs such a write again, and tells no caller."""
+    if place.is_file:
+        return 0
+    with psycopg.connect(place.url) as connection:
+        found = connection.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
 
 
 def pause_at_each_point(place: LedgerAddress, paused: Pipe, cancelled: Pipe) -> None:

@@ -499,6 +499,12 @@ class Story:
                 assert checkpoint not in self.checkpoints
                 self.checkpoints[checkpoint] = CheckpointStatus.PAUSED_FOR_RESTART
                 self._run_of[checkpoint] = subject
+            case EventKind.WAKE_SCHEDULED:
+                assert self.tasks[task] is TaskStatus.PAUSED
+                self.tasks[task] = TaskStatus.WAITING
+            case EventKind.WAKE_FIRED if event.facts["is_needed"]:
+                assert self.tasks[task] is TaskStatus.WAITING
+                self.tasks[task] = TaskStatus.PAUSED
             case EventKind.RUN_ENDED:
                 assert not is_terminal(self.runs.get(subject, RunStatus.QUEUED)), f"{subject} ended twice"
                 self.runs[subject] = RunStatus(str(event.facts["status"]))

@@ -14,6 +14,7 @@ from holdfast.core.checkpoint import CheckpointKind
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, ClaimLost
 from holdfast.core.events import EventKind
+from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus, WakeStatus
 from holdfast.engine.client.handles import Handle
@@ -23,7 +24,7 @@ from holdfast.engine.recovery.wakes import WakeTimer, cancelling_wake
 from holdfast.store import Store
 from holdfast.testing import memory_store
 from tests.engine.stage import Stage
-from tests.engine.workers import GateAndNotes, carrying, soon
+from tests.engine.workers import GateAndNotes, carrying, soon, until
 
 
 @pytest.fixture
@@ -76,6 +77,9 @@ async def test_eight_hours_of_work_finish_under_a_run_timeout_of_ten_minutes(
     assert [one.kind for one in checkpoints] == [CheckpointKind.TIMEOUT] * len(wakes) + [
         CheckpointKind.PERIODIC
     ]
+    scheduled = await stage.events(handle, EventKind.WAKE_SCHEDULED)
+    told = [(one.task_id, one.facts["resume_from"], one.facts["reason"]) for one in scheduled]
+    assert told == [(handle.id, "latest_checkpoint", "timeout_recovery")] * len(wakes)
     reports = await stage.events(handle, EventKind.WAKE_REPORTED)
     statuses = [event.facts["report"]["status"] for event in reports]  # type: ignore[index]
     assert statuses == ["waiting"] * len(wakes) + ["done"]
@@ -169,6 +173,34 @@ async def test_a_step_longer_than_the_run_timeout_ends_as_a_failed_resume_with_t
     assert (task.failure.kind, task.failure.facts["why"]) == ("failed_resume", "no_progress")
     assert "made no call within its run_timeout of 0:00:00.200000" in task.failure.message
     assert [wake.attempt for wake in wakes] == [4, 3, 2]
+
+
+async def test_a_run_with_smart_wake_records_a_checkpoint_after_each_chunk(memory: Store) -> None:
+    is_over = False
+
+    async def work(number: int) -> int:
+        await asyncio.sleep(0.005)
+        return number
+
+    @hf.task(run_timeout="1h", smart_wake="always")
+    async def busy(run: hf.Run) -> None:
+        async for turn in run.turns(max=100_000):
+            await turn.step(work, turn.number)
+            if is_over:
+                return
+
+    def recorded() -> list[CheckpointKind]:
+        return [one.kind for one in memory.read_now(lambda tx: tx.checkpoints.page(limit=99))]
+
+    options = WakeOptions(chunk=timedelta(milliseconds=50))
+    async with carrying(memory, SystemClock(), busy, wakes=options) as process:
+        handle = await process.holdfast.start(busy())
+        # The first one of the task, and two chunks.
+        await until(lambda: len(recorded()) >= 3)
+        is_over = True
+        await soon(handle.result())
+
+    assert set(recorded()) == {CheckpointKind.PERIODIC}
 
 
 async def test_an_effect_in_flight_at_the_limit_comes_to_its_end_and_is_done_once(memory: Store) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.api.tasks import read_detail
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.doors.calls import Opens, Run
@@ -110,3 +111,42 @@ def test_a_cancelled_wake_names_the_way_back(run: Run, saved: str) -> None:
     assert run("wakes", "cancel", "wake_none").status == 4
     assert run("tasks", "show", saved, "--json").json["task"]["status"] == "failed"
     assert run("checkpoints", "retry", wake["checkpointId"]).status == 0
+
+
+def test_retry_count_counts_cycles_without_progress_and_begins_anew_with_progress(
+    ledger: Opens, clock: FakeClock, tmp_path: Path
+) -> None:
+    with ledger() as store:
+        counted = asyncio.run(_count_idle_cycles(store, clock, tmp_path / "boots"))
+
+    assert counted == [("waiting", 1), ("waiting", 2), ("waiting", 0), ("waiting", 0)]
+
+
+async def _count_idle_cycles(store: Store, clock: FakeClock, locks: Path) -> list[tuple[str, int]]:
+    """What the document of a task says after each cycle; it makes no progress in its first two."""
+    stage, counted = Stage(store, clock, locks), []
+    idle_cycles = 2
+
+    async def work(number: int) -> int:
+        clock.advance(minutes=4)
+        return number
+
+    @hf.task(run_timeout="10m", smart_wake="always")
+    async def scan(run: hf.Run) -> None:
+        nonlocal idle_cycles
+        if idle_cycles:
+            idle_cycles -= 1
+            clock.advance(minutes=9)  # it comes to its first step too late
+        async for item in run.plan([f"page {number}" for number in range(1, 11)]):
+            await item.step(work, item.number)
+
+    await stage.open(scan)
+    handle = await stage.start(scan())
+    for _ in range(4):
+        await stage.settle()
+        detail = store.read_now(lambda tx: read_detail(tx, handle.id, clock.now()))
+        assert detail.document is not None
+        counted.append((detail.document.status, detail.document.retry_count))
+        await stage.pass_time()
+    stage.kill()
+    return counted

@@ -15,7 +15,7 @@ from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.plan import Cursor
 from holdfast.core.task import Task as TaskRecord
 from holdfast.core.task_filter import TaskFilter
-from holdfast.core.transitions import TaskStatus
+from holdfast.core.transitions import TaskStatus, WakeStatus
 from holdfast.store.tasks import LAST
 from holdfast.upkeep.projection import project_tasks
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
@@ -138,6 +138,8 @@ def read_detail(
         plan = tx.journal.plans([task_id]).get(task_id, (None, None))[1]
         head = tx.journal.heads([task_id]).get(task_id)
         last = None if head is None else head.last_step
+        # The run that waits for its wake does not know its own cycle; the wake does.
+        cycles = found[0].attempt - 1 if found and found[0].status is WakeStatus.PENDING else None
         return {
             "wakes": [WakeView.of(one) for one in found],
             "trail": trail_of(task, runs, saved, found),
@@ -146,7 +148,7 @@ def read_detail(
                 plan=plan,
                 cursor=Cursor(last_completed=last) if plan is None else plan.cursor,
                 artifacts=[one.path or one.name for one in tx.journal.artifacts([task_id]).get(task_id, ())],
-                retry_count=runs[-1].idle_attempts if runs else 0,
+                retry_count=(runs[-1].idle_attempts if runs else 0) if cycles is None else cycles,
             ),
         }
 

@@ -26,7 +26,9 @@ async def _carry(store: Store, clock: FakeClock, locks: Path, *, cycles: int) ->
         clock.advance(minutes=4)
         return number
 
-    @hf.task(run_timeout="10m", smart_wake="always", wake_after="5m")
+    pages = hf.holds(lambda _: True, name="every page is read")
+
+    @hf.task(run_timeout="10m", smart_wake="always", wake_after="5m", done=[pages])
     async def scan(run: hf.Run) -> None:
         async for item in run.plan([f"page {number}" for number in range(1, 11)]):
             await item.step(work, item.number)
@@ -98,6 +100,29 @@ def test_a_task_shows_its_document_and_its_trail(run: Run, saved: str) -> None:
         *("run", "checkpoint", "checkpoint", "wake", "wake fired", "resume", "checkpoint", "wake")
     ]
     assert "wake fired" in run("tasks", "show", saved, "--trail").out
+
+
+def test_a_task_shows_the_packet_that_its_follow_up_run_is_told(run: Run, saved: str) -> None:
+    detail = run("tasks", "show", KEY, "--json").json
+
+    newest = detail["checkpoints"][-1]["id"]
+    assert detail["resumePacket"] == {
+        "task": "Resume long-running task",
+        "taskId": saved,
+        "wakeMode": "cron",
+        "resume": {
+            "from": "latest_checkpoint",
+            "currentStep": "page 7",
+            "nextActions": ["page 7", "page 8", "page 9", "page 10"],
+        },
+        "doneCriteria": ["every page is read"],
+        "objective": "scan()",
+        "checkpoint": newest,
+        "reason": "timeout_recovery",
+        "unmet": [],
+    }
+    (dreamer,) = [one["taskId"] for one in run("wakes", "list", "--json").json["wakes"] if one["id"] is None]
+    assert run("tasks", "show", dreamer, "--json").json["resumePacket"] is None
 
 
 def test_a_cancelled_wake_names_the_way_back(run: Run, saved: str) -> None:

@@ -36,7 +36,7 @@ from holdfast.views.tasks import (
 )
 from holdfast.views.text import one_line
 from holdfast.views.waits import WaitView, kind_of, queued_wait
-from holdfast.views.wakes import TaskDocumentView, WakeView, trail_of
+from holdfast.views.wakes import ResumePacketView, TaskDocumentView, WakeView, trail_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -152,6 +152,13 @@ def read_detail(
             ),
         }
 
+    def read_packet() -> dict[str, object]:
+        newest = next((one for one in tx.checkpoints.page(task_id=task_id) if one.status is not None), None)
+        if newest is None:
+            return {}
+        document = msgspec.structs.replace(newest, document=tx.blobs.open(newest.document)).read_document()
+        return {"resume_packet": ResumePacketView.of(document.packet)}
+
     def read_plan() -> dict[str, object]:
         plans = tx.journal.plans([task_id])
         return {"plan": PlanView.of(plans[task_id][1]) if task_id in plans else None}
@@ -195,6 +202,7 @@ def read_detail(
         read_runs,
         read_checkpoints,
         read_trail,
+        read_packet,
         read_plan,
         read_journal,
         read_memory,

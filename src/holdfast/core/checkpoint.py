@@ -89,8 +89,15 @@ class CheckpointDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     retry_of: CheckpointId | None = None
     # The wake that it waits for, if its run was saved before its time limit.
     wake_id: WakeId | None = None
-    # The done criteria that did not hold when the program came to its end.
+    # Of a run with a time limit: what must hold when the task is done, and what of it did not hold when its
+    # program last came to its end.
+    done_criteria: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
+
+    @property
+    def packet(self) -> ResumePacket:
+        """What a follow-up run is told, in the words of the contract for long tasks."""
+        return _packet_of(self)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,24 +181,25 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def packet(self) -> ResumePacket:
         """The same in the words of the contract for long tasks: objective, next actions, done criteria."""
-        from holdfast.core.wake_contract import ResumePacket, ResumeStep, current_step, next_actions
+        return _packet_of(self)
 
-        return ResumePacket(
-            task_id=self.task_id or "",
-            resume=ResumeStep(
-                current_step=current_step(self.cursor, self.progress),
-                next_actions=next_actions(self.plan, self.cursor),
-            ),
-            done_criteria=list(self.done_criteria),
-            objective=self.goal,
-            checkpoint=self.checkpoint_id,
-            reason=(
-                ResumeReason.TIMEOUT_RECOVERY.value
-                if self.reason is ResumeReason.TIMEOUT
-                else self.reason.value
-            ),
-            unmet=list(self.unmet),
-        )
+
+def _packet_of(saved: CheckpointDocument | SeedContext) -> ResumePacket:
+    from holdfast.core.wake_contract import ResumePacket, ResumeStep, current_step, next_actions
+
+    is_timeout = saved.reason is ResumeReason.TIMEOUT
+    return ResumePacket(
+        task_id=saved.task_id or "",
+        resume=ResumeStep(
+            current_step=current_step(saved.cursor, saved.progress),
+            next_actions=next_actions(saved.plan, saved.cursor),
+        ),
+        done_criteria=list(saved.done_criteria),
+        objective=saved.goal,
+        checkpoint=saved.checkpoint_id,
+        reason=ResumeReason.TIMEOUT_RECOVERY.value if is_timeout else saved.reason.value,
+        unmet=list(saved.unmet),
+    )
 
 
 def encode_document(document: CheckpointDocument) -> bytes:

@@ -217,6 +217,7 @@ class CommandAgent:
             before=cycle.document,
             directory=Path(self._directory or self._otherwise or "."),
             is_timeout=not missing and (turn.was_warned or turn.has_timed_out or turn.was_interrupted),
+            criteria=self._criteria(heard),
             unmet=tuple(missing),
             deadline=self._deadline(run),
         )
@@ -254,7 +255,7 @@ class CommandAgent:
 
     def _input(self, run: Run, heard: AgentInput, cycle: Cycle) -> TurnInput:
         live = run._live  # noqa: SLF001 - what the run may not hand on
-        packet = _packet_of(run, heard, cycle, [one.name for one in self._checks])
+        packet = _packet_of(run, heard, cycle, self._criteria(heard))
         # Read for each message: a reload of the settings may have declared more secrets.
         declared = live.place.secrets.variables
         given = TurnInput(
@@ -278,6 +279,11 @@ class CommandAgent:
             ids=_ids_of(run),
             warning=self._warning(run, limit_s, live.place.wakes.stop_before),
         )
+
+    def _criteria(self, heard: AgentInput) -> tuple[str, ...]:
+        """What must hold when it is done: by its settings, and by the packet that spawned its session."""
+        packet = heard.packet
+        return (*(one.name for one in self._checks), *([] if packet is None else packet.done_criteria))
 
     def _guide(self, run: Run, heard: AgentInput) -> str:
         """What a model needs to know to hand over its work."""
@@ -342,7 +348,7 @@ def _packet_of(run: Run, heard: AgentInput, cycle: Cycle, criteria: Sequence[str
     return AgentPacket(
         task_id=run.task_id if spawned is None else spawned.task_id,
         resume=ResumeStep(current_step=document.current_step, next_actions=document.next_actions),
-        done_criteria=[*criteria, *([] if spawned is None else spawned.done_criteria)],
+        done_criteria=list(criteria),
         objective=document.goal or run._live.task.goal,  # noqa: SLF001 - the task's own
         checkpoint="" if known is None else known.checkpoint,
         reason="answered" if cycle.answer is not None or known is None else known.reason,

@@ -39,7 +39,8 @@ class HandedDocument(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     # Whether it stopped because of its time limit.
     is_timeout: bool
-    # The done criteria that do not hold, if it said that it was done.
+    # The done criteria, and those that do not hold, if it said that it was done.
+    criteria: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     # When the time for the whole answer is over.
     deadline: datetime | None = None
@@ -91,6 +92,7 @@ async def hand_over(run: Run, given: HandedDocument) -> None:
             reason=reason,
             own_reason="done criteria unmet" if given.unmet else None,
             note=notes,
+            done_criteria=given.criteria,
             unmet=given.unmet,
             also=save,
             has_progressed=has_progressed(document, given.before),

@@ -19,7 +19,7 @@ from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
-from holdfast.views.wakes import TaskDocumentView, TrailView, WakeView
+from holdfast.views.wakes import ResumePacketView, TaskDocumentView, TrailView, WakeView
 
 MAX_GOAL_CHARS = 2000
 
@@ -196,6 +196,8 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     trail: list[TrailView] = []
     # Where it stands, in the words of the contract for long work; null for recorded work.
     document: TaskDocumentView | None = None
+    # What its next follow-up run is told, or its last one was told; null before it is interrupted.
+    resume_packet: ResumePacketView | None = None
     # The newest ones, oldest first; `more` names the lists that are longer than shown.
     effects: list[EffectView] = []
     questions: list[QuestionView] = []

@@ -14,6 +14,7 @@ from holdfast.core.schedule import Wake, WakeReason
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, WakeStatus
 from holdfast.core.wake_contract import (
+    ResumePacket,
     TaskDocument,
     completed,
     current_step,
@@ -155,6 +156,49 @@ class TaskDocumentView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         for name in ("task_id", "goal", "current_step"):
             shown[name] = maybe_line(shown[name])
         return cls(**shown)
+
+
+class ResumeStepView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a follow-up run goes on."""
+
+    from_: str = msgspec.field(name="from")
+    current_step: str | None
+    next_actions: list[str]
+
+
+class ResumePacketView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a follow-up run is told, from its checkpoint: what to do, where it goes on, when it is done."""
+
+    task: str
+    task_id: str
+    wake_mode: str
+    resume: ResumeStepView
+    done_criteria: list[str]
+    objective: str
+    # The id of the checkpoint, and why the task is resumed.
+    checkpoint: str
+    reason: str
+    # The done criteria that did not hold when an earlier run came to its end.
+    unmet: list[str]
+
+    @classmethod
+    def of(cls, packet: ResumePacket) -> ResumePacketView:
+        resume = packet.resume
+        return cls(
+            task=one_line(packet.task),
+            task_id=one_line(packet.task_id),
+            wake_mode=one_line(packet.wake_mode),
+            resume=ResumeStepView(
+                from_=one_line(resume.from_),
+                current_step=maybe_line(resume.current_step),
+                next_actions=[one_line(text) for text in resume.next_actions],
+            ),
+            done_criteria=[one_line(text) for text in packet.done_criteria[:MAX_SHOWN]],
+            objective=one_line(packet.objective),
+            checkpoint=one_line(packet.checkpoint),
+            reason=one_line(packet.reason),
+            unmet=[one_line(text) for text in packet.unmet[:MAX_SHOWN]],
+        )
 
 
 class TrailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -14,6 +14,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.transitions import TaskStatus
 from tests.engine.stage import Stage
 from tests.engine.workers import GateAndNotes
+from tests.fake_secrets import SHAPES
 
 
 async def test_a_program_that_ends_without_its_file_is_woken_and_told_what_is_missing(
@@ -42,6 +43,24 @@ async def test_a_program_that_ends_without_its_file_is_woken_and_told_what_is_mi
         {"met": [], "unmet": {"the report exists": f"{report} does not exist"}},
         {"met": ["the report exists"], "unmet": {}},
     ]
+
+
+async def test_a_secret_in_the_name_of_a_check_is_not_in_the_checkpoint(quick: Stage, tmp_path: Path) -> None:
+    missing = tmp_path / SHAPES["github"][0]
+
+    @hf.task(done=[hf.file_exists(str(missing))])
+    async def forgetful(run: hf.Run) -> None:
+        """Never done."""
+
+    await quick.open(forgetful)
+    handle = await quick.start(forgetful())
+    await quick.settle()
+
+    (checkpoint,) = await quick.store.read(lambda tx: tx.checkpoints.page(task_id=handle.id))
+    document = checkpoint.read_document()
+    assert SHAPES["github"][0] not in checkpoint.document.decode()
+    assert document.done_criteria == document.unmet
+    assert document.unmet[0].endswith(" exists")
 
 
 async def test_a_task_that_is_never_done_fails_after_its_attempts_and_names_each_check(quick: Stage) -> None:

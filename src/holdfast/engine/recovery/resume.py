@@ -592,6 +592,7 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
         is_retry=document.origin is not None and document.origin.channel == CRON_CHANNEL,
         task_id=document.task_id,
         wake_id=document.wake_id,
+        done_criteria=document.done_criteria,
         unmet=document.unmet,
     )
 

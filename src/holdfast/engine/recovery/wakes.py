@@ -14,11 +14,12 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, ResumesHeld, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_checkpoint_id, new_wake_id
-from holdfast.core.payload import check_name, check_text
+from holdfast.core.payload import check_name, check_text, clean_text
 from holdfast.core.schedule import Wake, WakeReason
 from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Failure
 from holdfast.core.transitions import TaskStatus, WakeStatus
+from holdfast.core.wake_contract import MAX_ACTIONS, report_of
 from holdfast.engine.aio.service import Service
 from holdfast.engine.clocks.steady import steady_of
 from holdfast.engine.ledger.inputs import check_claim
@@ -28,6 +29,8 @@ from holdfast.engine.recovery.resume import Resumer, fail_resume
 from holdfast.store import Store, Tx, Write
 
 BATCH = 500
+# More than a name of a criterion in code may have; those of an agent's packet are cut.
+_CRITERION_CHARS = 500
 # How often a process looks for wakes without a hint.
 LOOK_EVERY_S = 5.0
 # So long at least, if what is due cannot be fired: another process fires it, or the ledger is away.
@@ -57,6 +60,7 @@ def pausing_until_wake(
     reason: WakeReason = WakeReason.TIMEOUT_RECOVERY,
     own_reason: str | None = None,
     note: str | None = None,
+    done_criteria: tuple[str, ...] = (),
     unmet: tuple[str, ...] = (),
     also: Callable[[Tx], object] | None = None,
     has_progressed: bool | None = None,
@@ -98,7 +102,9 @@ def pausing_until_wake(
         except RowDamaged as damage:
             fail_damaged(tx, run, damage, now=now, retention=retention)
             return None
-        document = msgspec.structs.replace(document, wake_id=wake_id, unmet=unmet)
+        document = msgspec.structs.replace(
+            document, wake_id=wake_id, done_criteria=_to_show(done_criteria), unmet=_to_show(unmet)
+        )
         if has_progressed is not None:
             idle = 0 if has_progressed else run.idle_attempts + 1
             document = msgspec.structs.replace(document, idle_attempts=idle)
@@ -137,8 +143,6 @@ def pausing_until_wake(
             reason=wake.why,
             due_at=due_at.isoformat(),
         )
-        from holdfast.core.wake_contract import report_of
-
         report = report_of(
             task,
             status=TaskStatus.WAITING,
@@ -156,6 +160,11 @@ def pausing_until_wake(
         return checkpoint
 
     return pause
+
+
+def _to_show(criteria: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of done criteria as a checkpoint has them: a person reads it, so secrets in them are redacted."""
+    return tuple(clean_text(one, max_chars=_CRITERION_CHARS) for one in criteria[:MAX_ACTIONS])
 
 
 def firing(*, due_by: datetime, now: datetime, limit: int = BATCH) -> Write[int]:

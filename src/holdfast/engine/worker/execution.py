@@ -86,10 +86,15 @@ class Execution:
         seed = None if claimed.run.seed is None else _as_planned(decode_seed(claimed.run.seed), past.plan)
         self.program = RunProgram(self.live, past, definition.budget)
         if seed is not None and definition.done:
-            seed = msgspec.structs.replace(seed, done_criteria=tuple(one.name for one in definition.done))
+            seed = msgspec.structs.replace(seed, done_criteria=self.done_criteria)
         self._seed = seed
         self.run = Run(self.program, seed=seed, on_restart=on_restart)
         self.live.limit = self._limit(place)
+
+    @property
+    def done_criteria(self) -> tuple[str, ...]:
+        """What must hold when the task is done, in words."""
+        return tuple(one.name for one in self._definition.done)
 
     @property
     def _retries(self) -> Retries:
@@ -245,6 +250,7 @@ class Execution:
                 reason=WakeReason.SCHEDULED_PROGRESS,
                 own_reason="done criteria unmet",
                 note=f"not done: {message}"[:2000],
+                done_criteria=self.done_criteria,
                 unmet=tuple(unmet),
             )
         )
@@ -416,7 +422,9 @@ class Execution:
             return
         now = live.clock.now()
         due_at = await wake_time(live.store, limit.options, now=now, after=limit.wake_after)
-        await live.write(pausing_until_wake(live.claim, due_at=due_at, now=now))
+        await live.write(
+            pausing_until_wake(live.claim, due_at=due_at, now=now, done_criteria=self.done_criteria)
+        )
         live.let_go()
 
     def _timed_out(self) -> Failure:

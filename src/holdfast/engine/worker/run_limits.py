@@ -112,7 +112,11 @@ class RunLimits:
                 now = self._clock.now()
                 due_at = await wake_time(self._store, limit.options, now=now, after=limit.wake_after)
                 note = f"it made no call within its run_timeout of {limit.length}"
-                await self._store.write(pausing_until_wake(one.claim, due_at=due_at, now=now, note=note))
+                criteria = one.execution.done_criteria
+                write = pausing_until_wake(
+                    one.claim, due_at=due_at, now=now, note=note, done_criteria=criteria
+                )
+                await self._store.write(write)
             else:
                 await self._ledger.fail(one.claim, run_timed_out(limit), status=RunStatus.TIMED_OUT)
         except ClaimLost:

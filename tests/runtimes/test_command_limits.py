@@ -145,6 +145,15 @@ async def test_an_agent_is_warned_before_its_limit_in_the_way_that_it_declares(
 
 
 @pytest.mark.usefixtures("quick_stops")
+async def test_an_agent_that_declares_no_warning_gets_none(stage: Stage, tmp_path: Path) -> None:
+    agent = LongAgent(stage, tmp_path, "unwarned", run_timeout_s=0.6)
+
+    assert await agent.ask() == ["agent: All done."]
+
+    assert (agent.noted("done"), agent.noted("warned")) == (STEPS, [])
+
+
+@pytest.mark.usefixtures("quick_stops")
 @pytest.mark.parametrize("way", ["deaf", "frozen", "torn"])
 async def test_an_agent_that_does_not_end_is_killed_and_its_last_whole_checkpoint_counts(
     stage: Stage, tmp_path: Path, way: str

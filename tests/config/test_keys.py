@@ -335,6 +335,13 @@ def test_settings_made_in_python_are_checked_like_those_of_a_document() -> None:
             make()
 
 
+def test_a_run_of_an_agent_that_is_longer_than_its_answer_is_refused_with_an_example_that_fits() -> None:
+    with pytest.raises(ValueError, match=r"\(timeout_s = 60\); set a shorter one, such as 6$"):
+        AgentSettings(command=["c"], timeout_s=60, run_timeout_s=90)
+
+    assert AgentSettings(command=["c"], timeout_s=60, run_timeout_s=6).run_timeout_s == 6
+
+
 def test_four_times_the_rate_may_come_at_once() -> None:
     assert GatewaySettings(rate_limit_per_s=5).burst == 20
 

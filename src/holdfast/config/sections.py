@@ -283,7 +283,7 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         limit = self.run_timeout_s
         if limit is not None and self.timeout_s is not None and limit > self.timeout_s:
             fix = f"one run may not take longer than the whole answer (timeout_s = {self.timeout_s:g})"
-            self._refuse("run_timeout_s", f"{fix}; set a shorter one, such as 600")
+            self._refuse("run_timeout_s", f"{fix}; set a shorter one, such as {self.timeout_s / 10:g}")
         for key in ("done_files", "done_command"):
             given: list[str] = getattr(self, key)
             if given and (not self.command or limit is None):

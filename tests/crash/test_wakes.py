@@ -22,6 +22,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.checkpoint import CheckpointKind
+from holdfast.core.events import EventKind
 from holdfast.core.transitions import TaskStatus, WakeStatus
 from holdfast.store import Store
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
@@ -146,6 +147,8 @@ def test_no_wake_is_lost_doubled_or_left_when_processes_are_killed_at_random(
     assert {task.status for task in found.tasks.values()} == {TaskStatus.SUCCEEDED}
     saved = [one for one in found.checkpoints.values() if one.kind is CheckpointKind.TIMEOUT]
     assert {wake.status for wake in found.wakes.values()} == {WakeStatus.FIRED}
+    fired = Counter(event.subject_id for event in found.events if event.kind is EventKind.WAKE_FIRED)
+    assert fired == dict.fromkeys(found.wakes, 1)
     assert sorted(str(wake.checkpoint_id) for wake in found.wakes.values()) == sorted(one.id for one in saved)
     assert all(one.resumed_run_id is not None for one in saved)
     hits = (place.home / "hits").read_text().splitlines()

@@ -179,7 +179,11 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("[gateway]\nalert_after_s = nan", "gateway.alert_after_s in HOME/holdfast.toml is nan: "),
         ("[gateway]\nalert_after_s = inf", "gateway.alert_after_s in HOME/holdfast.toml is inf: "),
         ("[gateway.restart]\nreadiness_gate = 1", "is 1: true or false is needed"),
-        ("[gateway.restart]\ndrain_timeout_s = '90s'", "is '90s': a number is needed"),
+        (
+            "[gateway.restart]\ndrain_timeout_s = '90s'",
+            "is '90s': a number is needed, in seconds, such as 600",
+        ),
+        ("[wakes]\nrun_timeout_s = -5", "is -5: a number above 0.0 is needed, in seconds, such as 600"),
         ("[gateway.restart]\nmanifest_path = ' '", "name a file"),
         (
             "[gateway]\nprot = 1",

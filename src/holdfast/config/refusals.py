@@ -62,7 +62,8 @@ def expected(key: str, message: str) -> str:
     words = re.sub(r"`([^`]*)`", lambda kinds: _words(kinds[1]), why)
     words = words.replace("<=", "of at most").replace(">=", "of at least").replace(">", "above")
     place = f" at {found['place']}" if found["place"] else ""
-    return f"{words[0].lower()}{words[1:]}{place} is needed"
+    example = ", in seconds, such as 600" if key.endswith("_s") and not key.endswith("_per_s") else ""
+    return f"{words[0].lower()}{words[1:]}{place} is needed{example}"
 
 
 def _words(kinds: str) -> str:

@@ -37,6 +37,7 @@ from holdfast.config.sign_in import (
     read_key,
     redeem_code,
 )
+from holdfast.core.audit import STRANGER, Actor, AuditOutcome, Door
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import FeedGap, HoldfastError, SettingsError
 from holdfast.store.events import START
@@ -52,6 +53,7 @@ Pages: TypeAlias = Callable[
 ]
 # In the audit log: a person at the dashboard, not a program with the same token.
 DASHBOARD = "dashboard"
+SIGN_IN, SIGN_OUT = "dashboard.sign_in", "dashboard.sign_out"
 MAX_COOKIE_CHARS = 1024
 # How often an open page is told of changes, at most; and how often it gets a sign of life.
 TELL_EVERY_S = 1.0
@@ -249,21 +251,34 @@ class BrowserVisitor:
                 name = self._access.name_of(self._access.admit(peer, token or "none"))
             cookie = None if name is None else self._cookies.make(name, is_tls=self._is_tls)
         except RpcError as error:
+            self._refuse(error.body.message)
             raise _not_answered(error) from error
         except SettingsError as error:
             raise NotAnswered(error.code, str(error), status=HTTP_STATUS[UNAVAILABLE]) from error
-        if cookie is None:
+        if name is None or cookie is None:
             why = "this link was used already or is older than ten minutes; get a new one: holdfast dashboard"
+            self._refuse(why)
             raise NotAnswered("code_not_valid", why, status=HTTP_STATUS[UNAUTHORIZED])
+        await self._record(name, SIGN_IN)
         return cookie
 
     async def sign_out(self) -> str:
         try:
             if self._pass is not None:
                 await asyncio.to_thread(note_sign_out, self._gateway.home, self._pass.id)
+                await self._record(self._pass.token, SIGN_OUT)
         except SettingsError as error:
             raise NotAnswered(error.code, str(error), status=HTTP_STATUS[UNAVAILABLE]) from error
         return self._cookies.remove(is_tls=self._is_tls)
+
+    async def _record(self, token: str, action: str) -> None:
+        actor = Actor(who=_at_dashboard(token), door=Door.HTTP, address=self._access.address_of(self._scope))
+        entry = actor.entry(action, AuditOutcome.DONE, now=self._gateway.clock.now())
+        await self._gateway.audit.record(entry)
+
+    def _refuse(self, why: str) -> None:
+        stranger = Actor(who=STRANGER, door=Door.HTTP, address=self._access.address_of(self._scope))
+        self._gateway.audit.refuse(stranger, SIGN_IN, why)
 
     @property
     def _is_tls(self) -> bool:
@@ -299,6 +314,10 @@ def _look(tx: Tx, position: str | None) -> tuple[str, list[str] | None, list[str
             return (found[-1].position if found else position), kinds, tasks[:_MAX_TOLD_TASKS]
     newest = tx.events.newest(limit=1)
     return (newest[-1].position if newest else START), None, []
+
+
+def _at_dashboard(token: str) -> str:
+    return f"{token} ({DASHBOARD})"
 
 
 def _not_answered(error: RpcError) -> NotAnswered:

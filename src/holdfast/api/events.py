@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.core.events import Event
     from holdfast.store.transaction import Tx
 
-ALL_OF_A_TASK = 100_000
-
 
 class EventsAsked(Params, frozen=True, kw_only=True):
     """Events in order: the newest ones, or those after a position."""
@@ -47,5 +45,5 @@ def read_events(tx: Tx, task_id: str | None, after: str | None, limit: int) -> l
     if task_id is None:
         return tx.events.newest(limit=limit) if after is None else tx.events.after(after, limit=limit)
     if after is None:
-        return tx.events.of_task(task_id, limit=ALL_OF_A_TASK)[-limit:]
+        return tx.events.newest_of_task(task_id, limit=limit)
     return tx.events.of_task(task_id, after, limit=limit)

@@ -41,6 +41,7 @@ from holdfast.api.campaign_checkpoint_methods import CAMPAIGN_CHECKPOINT_METHODS
 from holdfast.api.campaign_methods import CAMPAIGN_METHODS
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
 from holdfast.api.dashboard_methods import DASHBOARD_METHODS
+from holdfast.api.failure_methods import FAILURE_METHODS
 from holdfast.api.flow_methods import FLOW_METHODS
 from holdfast.api.method_kinds import Method, P, V
 from holdfast.api.method_kinds import acts as _acts
@@ -56,6 +57,7 @@ from holdfast.api.method_kinds import writes as _writes
 from holdfast.api.method_kinds import writes_own as _writes_own
 from holdfast.api.openclaw_methods import OPENCLAW_METHODS
 from holdfast.api.params import Nothing
+from holdfast.api.timeline_methods import TIMELINE_METHODS
 from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigView
@@ -74,7 +76,7 @@ from holdfast.views.gateway import (
 from holdfast.views.health import AcceptedView
 from holdfast.views.imports import BatchTakenView, ImportBegunView
 from holdfast.views.methods import DescriptionView, MethodView
-from holdfast.views.questions import AnsweredView, QuestionPageView
+from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
 from holdfast.views.recorded import RecordedView
 from holdfast.views.schedules import (
     FiringPageView,
@@ -410,6 +412,9 @@ _TABLE = [
         ledger.creating_task,
         "Create a task for a worker that knows its name.",
     ),
+    # One task over time, and failed tasks by cause.
+    *TIMELINE_METHODS,
+    *FAILURE_METHODS,
     # Flows: state above several tasks.
     *FLOW_METHODS,
     # Alerts: rules over figures of campaigns and of the ledger.
@@ -501,6 +506,13 @@ _TABLE = [
         QuestionPageView,
         lambda tx, asked: questions.read_page(tx, after=asked.page_token or "", limit=asked.limit),
         "Open questions that tasks ask a person, oldest first.",
+    ),
+    _reads(
+        "questions.show",
+        questions.QuestionAsked,
+        QuestionView,
+        questions.read_question,
+        "One question, also one that was answered.",
     ),
     _audited(
         "questions.answer",

@@ -27,6 +27,12 @@ class QuestionsAsked(Params, frozen=True, kw_only=True):
     page_token: PageToken | None = None
 
 
+class QuestionAsked(Params, frozen=True, kw_only=True):
+    """One question, also one that was answered."""
+
+    question_id: IdText
+
+
 class AnswerAsked(Params, frozen=True, kw_only=True):
     """The answer to one question: any JSON value that it allows."""
 
@@ -56,6 +62,11 @@ def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
         next_page_token=shown[limit - 1].id if len(shown) > limit else None,
         problems=problems,
     )
+
+
+def read_question(tx: Tx, asked: QuestionAsked) -> QuestionView:
+    question = tx.questions.get(tx.questions.resolve(asked.question_id))
+    return QuestionView.of(question, _task_of(tx, question))
 
 
 def recording_answer(asked: AnswerAsked, *, by: str, now: datetime) -> Write[tuple[Question, Task | None]]:

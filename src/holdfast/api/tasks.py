@@ -21,7 +21,7 @@ from holdfast.upkeep.projection import project_tasks
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
-from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
+from holdfast.views.programs import ArtifactView, ChildView, ListView, LoopView, NoteView, ValueView
 from holdfast.views.questions import QuestionView
 from holdfast.views.recorded_facts import LateReportView, RecordedFactsView
 from holdfast.views.runs import RunView, StepView
@@ -194,6 +194,14 @@ def read_detail(
         found = [child for child in found if reach.covers(child.owner, child.name)]
         return {"children": [ChildView.of(child) for child in newest("children", found)]}
 
+    def read_left_behind() -> dict[str, object]:
+        notes = tx.journal.notes([task_id]).get(task_id, [])
+        artifacts = tx.journal.artifacts([task_id]).get(task_id, [])
+        return {
+            "notes": [NoteView.of(note) for note in newest("notes", notes[::-1])],
+            "artifacts": [ArtifactView.of(one) for one in newest("artifacts", artifacts[::-1])],
+        }
+
     for part in (
         lambda: {"waits_for": read_wait(tx, task, now, reach)},
         read_recorded,
@@ -209,6 +217,7 @@ def read_detail(
         read_effects,
         read_questions,
         read_children,
+        read_left_behind,
     ):
         try:
             view = msgspec.structs.replace(view, **part())

@@ -38,6 +38,11 @@ class EventTable:
         found = self._sql.all("feed_of_task", {"task_id": task_id, "position": place, "limit": limit})
         return [event_from_row(row) for row in found]
 
+    def newest_of_task(self, task_id: str, *, limit: int = 20) -> list[Event]:
+        """The last events of a task, oldest first."""
+        found = self._sql.all("newest_events_of_task", {"task_id": task_id, "limit": limit})
+        return [event_from_row(row) for row in reversed(found)]
+
     def of_task_and_kind(self, task_id: str, kind: EventKind, *, limit: int) -> list[Event]:
         """The newest events of one kind about a task, oldest first."""
         params = {"task_id": task_id, "kind": kind.value, "limit": limit}

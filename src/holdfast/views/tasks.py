@@ -13,7 +13,7 @@ from holdfast.core.task import Origin, Progress, Task
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
 from holdfast.views.payloads import FailureView, PayloadView
-from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
+from holdfast.views.programs import ArtifactView, ChildView, ListView, LoopView, NoteView, ValueView
 from holdfast.views.questions import QuestionView
 from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
@@ -120,6 +120,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_damaged: bool
     # Null if `status` is as the ledger has it.
     projection: ProjectionView | None = None
+    # Null unless it does one item of a campaign.
+    campaign_id: str | None = None
 
     def shown_as(self, projected: ProjectedStatus | None) -> TaskView:
         """The same task with the status that its next rescue will give it, if its worker is gone."""
@@ -154,6 +156,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             started_at=task.started_at,
             ended_at=task.ended_at,
             is_damaged=task.is_damaged,
+            campaign_id=maybe_line(task.campaign_id),
         )
 
 
@@ -202,6 +205,8 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     effects: list[EffectView] = []
     questions: list[QuestionView] = []
     children: list[ChildView] = []
+    notes: list[NoteView] = []
+    artifacts: list[ArtifactView] = []
     more: list[str] = []
     # Damaged parts, one sentence each; empty if there are none.
     problems: list[str] = []

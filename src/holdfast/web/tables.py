@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.web.page_kinds import Action, Page
-from holdfast.web.pages import overview
+from holdfast.web.pages import failures, overview, questions, reviews, tasks
 
 
 class MenuEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,15 @@ MENU = [
 ]
 PAGES: list[Page] = [
     *overview.PAGES,
+    *tasks.PAGES,
+    *failures.PAGES,
+    *reviews.PAGES,
+    *questions.PAGES,
 ]
 ACTIONS: list[Action] = [
     *overview.ACTIONS,
+    *tasks.ACTIONS,
+    *failures.ACTIONS,
+    *reviews.ACTIONS,
+    *questions.ACTIONS,
 ]

@@ -15,6 +15,12 @@ SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE task_id = :task_id AND position > :position
  ORDER BY position LIMIT :limit;
 
+-- name: newest_events_of_task
+-- The last events of one task, newest first, through the index of tasks.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE task_id = :task_id
+ ORDER BY position DESC LIMIT :limit;
+
 -- name: events_of_task_and_kind
 -- The newest events of one kind about a task, newest first, through the index of tasks.
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events

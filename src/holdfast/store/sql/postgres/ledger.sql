@@ -20,6 +20,13 @@ SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM l
    AND txid < pg_snapshot_xmin(pg_current_snapshot())
  ORDER BY position LIMIT :limit;
 
+-- name: newest_events_of_task
+-- The last events of one task, newest first, through the index of tasks.
+-- Differs: as in feed_of_task, so that a follower that begins here misses nothing.
+SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE task_id = :task_id AND txid < pg_snapshot_xmin(pg_current_snapshot())
+ ORDER BY position DESC LIMIT :limit;
+
 -- name: newest_events
 -- The end of the feed.
 -- Differs: as in feed, so that a follower that begins here misses nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.web.page_kinds import Action, Page
-from holdfast.web.pages import overview
+from holdfast.web.pages import agents, alerts, campaigns, flows, overview
 
 
 class MenuEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,15 @@ MENU = [
 ]
 PAGES: list[Page] = [
     *overview.PAGES,
+    *campaigns.PAGES,
+    *agents.PAGES,
+    *flows.PAGES,
+    *alerts.PAGES,
 ]
 ACTIONS: list[Action] = [
     *overview.ACTIONS,
+    *campaigns.ACTIONS,
+    *agents.ACTIONS,
+    *flows.ACTIONS,
+    *alerts.ACTIONS,
 ]

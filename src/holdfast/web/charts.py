@@ -69,12 +69,13 @@ def done_over_time(throughput: ThroughputView, rate: RateView) -> Chart | None:
     ]
     if ahead:
         series += [
-            forecast("Expected", rate.eta, is_bound=False),
+            # The band is drawn with its lines, so the expected line comes after it.
             forecast("At best", rate.eta_low, is_bound=True),
             forecast("At worst", rate.eta_high, is_bound=True),
+            forecast("Expected", rate.eta, is_bound=False),
         ]
     return Chart(
-        times=[int(at.timestamp()) for at in moments], series=series, bands=[(4, 5)] if ahead else []
+        times=[int(at.timestamp()) for at in moments], series=series, bands=[(3, 4)] if ahead else []
     )
 
 

@@ -9,11 +9,11 @@ import msgspec
 from holdfast.views.flows import FlowNodeView
 
 # Of one node, and between two; a layer of more nodes than columns takes several rows.
-WIDTH, HEIGHT = 158, 52
+WIDTH, HEIGHT = 150, 52
 GAP_X, GAP_Y, ROW_GAP = 18, 44, 14
 COLUMNS = 6
 MARGIN = 6
-NAME_CHARS = 19
+NAME_CHARS = 18
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +47,8 @@ class FlowGraph(msgspec.Struct, frozen=True, kw_only=True):
     height: int
     nodes: list[GraphNode]
     lines: list[GraphLine]
+    node_width: int = WIDTH
+    node_height: int = HEIGHT
 
 
 def draw_flow(nodes: Sequence[FlowNodeView], blockers: Sequence[FlowNodeView]) -> FlowGraph | None:

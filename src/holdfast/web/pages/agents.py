@@ -90,16 +90,17 @@ def cell_of(agent: AgentLineView, now: datetime) -> Cell:
     heard = agent.last_heartbeat
     age = None if heard is None else max(now - heard, timedelta())
     alarm = ""
-    if agent.status == "active" and age is not None:
+    # An agent that waits for a time, a person or a worker has no process that could be heard of.
+    waits = agent.status == "active" and agent.kind == CAMPAIGN and agent.run_status != "running"
+    if agent.status == "active" and age is not None and not waits:
         alarm = "silent" if age >= SILENT else "late" if age >= LATE else ""
-    tones = {"error": "bad", "paused": "waits", "active": "good"}
+    tones = {"error": "bad", "paused": "waits", "active": "busy" if waits else "good"}
     tone = {"late": "waits", "silent": "bad"}.get(alarm, tones.get(agent.status, "quiet"))
     said = "never heard" if age is None else f"last heard {_short(age)} ago"
     parts = [agent.id, agent.campaign or "agent of the gateway", agent.status]
     if agent.item_status in ("done", "pending"):
         parts.append(agent.item_status)
-    if alarm:
-        parts.append(alarm)
+    parts += ["waits"] if waits else [alarm] if alarm else []
     text = NONE if age is None else f"{'!' if alarm == 'silent' else ''}{_short(age)}"
     return Cell(agent=agent, text=text, tone=tone, alarm=alarm, words=", ".join([*parts, said]))
 

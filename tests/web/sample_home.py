@@ -122,6 +122,7 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
     for text in ("Good morning", HOSTILE, "Which trees need water?"):
         gateway.call("chat.send", sessionKey="main", message=text, idempotencyKey=text[:40])
     gateway.call("cron.run", id="often")
+    ids |= _fill_flows_and_campaigns(gateway)
 
     def is_filled() -> bool:
         counts = gateway.call("ledger.overview")
@@ -135,4 +136,33 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
         )
 
     gateway.until(is_filled, "the sample home is filled")
+    return ids
+
+
+def _fill_flows_and_campaigns(gateway: LiveGateway) -> dict[str, str]:
+    """A flow with documents, one too large to draw, a draft, a paused agent, and hostile text in them."""
+    ids: dict[str, str] = {}
+    told = gateway.call(
+        "flows.create",
+        name="keeper",
+        goal=HOSTILE,
+        controller="keeper",
+        state={"note": HOSTILE},
+        currentStep=HOSTILE[:60],
+    )
+    ids["controlled flow"] = told["flow"]["id"]
+    # Nobody knows its tasks, so none of its nodes starts.
+    nodes = [{"id": f"tree-{number:03}", "task": "felling"} for number in range(230)]
+    nodes.append({"id": HOSTILE[:60], "task": "felling", "needs": ["tree-000"]})
+    ids["large flow"] = gateway.call("flows.create", name="felling", nodes=nodes)["flow"]["id"]
+    gateway.call(
+        "campaigns.create",
+        name="hedges",
+        goal=HOSTILE,
+        phases=[{"name": "analysis", "task": "survey", "role": HOSTILE[:40]}],
+    )
+    hostile = {"id": "hedge-1", "name": HOSTILE[:80], "category": HOSTILE[:80], "fields": {"note": HOSTILE}}
+    gateway.call("campaigns.add", campaign="hedges", items=[hostile])
+    gateway.call("campaigns.milestone", campaign="survey", name="before-frost")
+    gateway.call("agents.pause", agent="row-059-analyzer", campaign="survey", reason=HOSTILE)
     return ids

@@ -23,8 +23,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The fields of an answer that name its record.
-_RECORDS = ("task", "flow", "campaign", "review", "question", "delivery")
-_IDS = ("id", "flow_id", "task_id", "effect_id", "question_id", "delivery_id", "checkpoint_id", "name")
+_RECORDS = ("task", "flow", "campaign", "review", "question", "delivery", "agent")
+_IDS = (
+    "id",
+    "flow_id",
+    "task_id",
+    "effect_id",
+    "question_id",
+    "delivery_id",
+    "checkpoint_id",
+    "name",
+    "rule",
+)
 
 
 class AuditAsked(Params, frozen=True, kw_only=True):

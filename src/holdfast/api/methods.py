@@ -58,6 +58,7 @@ from holdfast.api.method_kinds import writes_own as _writes_own
 from holdfast.api.openclaw_methods import OPENCLAW_METHODS
 from holdfast.api.params import Nothing
 from holdfast.api.timeline_methods import TIMELINE_METHODS
+from holdfast.api.throughput_methods import THROUGHPUT_METHODS
 from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigView
@@ -422,6 +423,7 @@ _TABLE = [
     *AGENT_METHODS,
     *CAMPAIGN_METHODS,
     *CAMPAIGN_CHECKPOINT_METHODS,
+    *THROUGHPUT_METHODS,
     # Work that others execute and Holdfast records.
     _writes_own(
         "producer.create",

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.transitions import ItemStatus
 
 # Ends are counted in spans of this length, from which rates are computed.
@@ -89,6 +89,11 @@ def batch_key(number: int) -> str:
 def span_of(moment: datetime) -> str:
     """The span in which a moment lies, by its number."""
     return f"{to_micros(moment) // _SPAN_US:012d}"
+
+
+def span_began_at(number: int) -> datetime:
+    """The moment at which the span with this number began."""
+    return from_micros(number * _SPAN_US)
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,8 @@ class AgentLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # pending, running, paused, done or failed.
     item_status: str | None = None
     task_id: str | None = None
+    # Of the live run of its task; only from a `running` one should the ledger hear now.
+    run_status: str | None = None
     # Of the gateway: what an agent of the settings has.
     name: str | None = None
     runtime: str | None = None
@@ -62,6 +64,7 @@ class AgentLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             phase=one_line(agent.phase),
             item_status=agent.item_status.value,
             task_id=agent.task_id,
+            run_status=None if agent.run_status is None else agent.run_status.value,
         )
 
     @classmethod

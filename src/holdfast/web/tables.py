@@ -5,7 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.web.page_kinds import Action, Page
-from holdfast.web.pages import failures, overview, questions, reviews, tasks
+from holdfast.web.pages import (
+    agents,
+    alerts,
+    campaigns,
+    failures,
+    flows,
+    overview,
+    questions,
+    reviews,
+    tasks,
+)
 
 
 class MenuEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +38,7 @@ MENU = [
     MenuEntry(section="agents", title="Agents", href="/dashboard/agents", key="a"),
     MenuEntry(section="flows", title="Flows", href="/dashboard/flows", key="l"),
     MenuEntry(section="sessions", title="Sessions", href="/dashboard/sessions", key="s"),
+    MenuEntry(section="deliveries", title="Deliveries", href="/dashboard/deliveries", key="d"),
     MenuEntry(section="schedules", title="Schedules", href="/dashboard/schedules", key="h"),
     MenuEntry(section="wakes", title="Wakes", href="/dashboard/wakes", key="w"),
     MenuEntry(section="alerts", title="Alerts", href="/dashboard/alerts", key="e"),
@@ -42,6 +53,10 @@ PAGES: list[Page] = [
     *failures.PAGES,
     *reviews.PAGES,
     *questions.PAGES,
+    *campaigns.PAGES,
+    *agents.PAGES,
+    *flows.PAGES,
+    *alerts.PAGES,
 ]
 ACTIONS: list[Action] = [
     *overview.ACTIONS,
@@ -49,4 +64,8 @@ ACTIONS: list[Action] = [
     *failures.ACTIONS,
     *reviews.ACTIONS,
     *questions.ACTIONS,
+    *campaigns.ACTIONS,
+    *agents.ACTIONS,
+    *flows.ACTIONS,
+    *alerts.ACTIONS,
 ]

@@ -5,7 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.web.page_kinds import Action, Page
-from holdfast.web.pages import overview
+from holdfast.web.pages import (
+    audit,
+    deliveries,
+    overview,
+    restarts,
+    schedules,
+    sessions,
+    settings,
+    wakes,
+    workers,
+)
 
 
 class MenuEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +38,7 @@ MENU = [
     MenuEntry(section="agents", title="Agents", href="/dashboard/agents", key="a"),
     MenuEntry(section="flows", title="Flows", href="/dashboard/flows", key="l"),
     MenuEntry(section="sessions", title="Sessions", href="/dashboard/sessions", key="s"),
+    MenuEntry(section="deliveries", title="Deliveries", href="/dashboard/deliveries", key="d"),
     MenuEntry(section="schedules", title="Schedules", href="/dashboard/schedules", key="h"),
     MenuEntry(section="wakes", title="Wakes", href="/dashboard/wakes", key="w"),
     MenuEntry(section="alerts", title="Alerts", href="/dashboard/alerts", key="e"),
@@ -38,7 +49,19 @@ MENU = [
 ]
 PAGES: list[Page] = [
     *overview.PAGES,
+    *sessions.PAGES,
+    *deliveries.PAGES,
+    *schedules.PAGES,
+    *wakes.PAGES,
+    *restarts.PAGES,
+    *workers.PAGES,
+    *audit.PAGES,
+    *settings.PAGES,
 ]
 ACTIONS: list[Action] = [
     *overview.ACTIONS,
+    *sessions.ACTIONS,
+    *deliveries.ACTIONS,
+    *schedules.ACTIONS,
+    *wakes.ACTIONS,
 ]

@@ -85,6 +85,12 @@ async def rest(run: hf.Run) -> None:
     await run.sleep("8h")
 
 
+@hf.task(run_timeout="2s", smart_wake="always", wake_after="6h")
+async def inspect(run: hf.Run) -> None:
+    """Longer than one run may be: it is saved, and woken later."""
+    await _watch(run)
+
+
 @hf.task
 async def graft(run: hf.Run, pair: int) -> str:
     return f"grafted {pair}"

@@ -51,6 +51,7 @@ test-fast: $(STAMP)
 
 # One test at a time for each process: some take a minute, and two of them in one queue would be the end.
 test-slow: $(STAMP)
+	@$(BIN)/python -m tests.web.browsers
 	@$(BIN)/pytest -q -m slow --numprocesses 3 --maxschedchunk 1 $(PYTEST)
 
 # Each Python has an environment of its own, .venv-3.12 for instance.

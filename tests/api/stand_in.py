@@ -43,6 +43,7 @@ from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
 from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
+from holdfast.web.dashboard import Dashboard
 
 TOKEN = "hf_test_" + "a1" * 32
 READ_TOKEN = "hf_test_" + "b2" * 32
@@ -191,6 +192,7 @@ class ServedDoors:
             tokens=self.tokens,
             stop=self._stop,
             webhooks=self._webhooks,
+            pages=Dashboard(),
             certificates=self.certificates,
         )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast.core.errors import Refused
@@ -19,6 +21,7 @@ from holdfast.store.sqlite_file import connect
 from holdfast.store.sqlite_reader import SqliteReader
 from tests.builders import START, a_run, a_step, a_task, an_effect, later, put, stored_run
 from tests.doors.calls import PROGRAM, Call, Opens, Run, environment, run_process
+from tests.doors.terminals import Terminal
 from tests.servers import PostgresServer
 
 
@@ -124,6 +127,34 @@ def test_a_user_that_ends_it_half_way_finds_nothing_left(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", ["\n", "\x03"], ids=["Enter", "Ctrl-C"])
+def test_in_a_terminal_the_dashboard_shows_the_campaign_until_enter(home: Path, keys: str) -> None:
+    with Terminal(home, "demo", "--items", "5", "--pause", "0.1") as terminal:
+        terminal.read_until("see it in the dashboard:")
+        terminal.read_until("press Enter to end the demo")
+        link = re.findall(r"http://\S+", terminal.shown)[-1]
+        base, _, code = link.partition("/dashboard/sign-in#")
+        with httpx.Client(base_url=base, headers={"origin": base, "hx-request": "true"}) as browser:
+            assert browser.post("/dashboard/sign-in", data={"code": code}).status_code == 200
+            overview = browser.get("/").text
+        terminal.press(keys)
+
+        assert terminal.end() == 0
+    assert "succeeded" in overview
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(base)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--no-wait", "--json"])
+def test_it_ends_by_itself_if_it_shall_not_wait(home: Path, option: str) -> None:
+    with Terminal(home, "demo", "--items", "3", "--pause", "0", option) as terminal:
+        assert terminal.end() == 0
+
+        assert "dashboard" not in terminal.shown
 
 
 def test_a_ledger_with_work_in_flight_is_not_played_with(run: Run, ledger: Opens, home: Path) -> None:

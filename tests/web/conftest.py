@@ -40,10 +40,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[LiveGateway]:
+def own(tmp_path: Path, visits: Visits) -> Iterator[LiveGateway]:
     """A gateway of the test's own, to be killed and restarted."""
     with LiveGateway(make_home(tmp_path / "home")) as gateway:
         yield gateway
+        # A page whose gateway ends says so in its console.
+        visits.close()
 
 
 @pytest.fixture
@@ -120,5 +122,6 @@ class Visits:
     def close(self) -> None:
         for context in self._contexts:
             context.close()
+        self._contexts.clear()
         left = [one for one in self.wrong if not any(words in one for words in self.expected)]
         assert left == []

@@ -54,6 +54,10 @@ class LiveGateway:
         self._process.communicate()
 
     @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
     def token(self) -> str:
         return (self.home / "token").read_text().strip()
 
@@ -76,6 +80,27 @@ class LiveGateway:
     def kill(self) -> None:
         """SIGKILL for the gateway; its supervisor starts another one."""
         os.kill(self.pid, signal.SIGKILL)
+
+    def is_serving_after(self, pid: int) -> bool:
+        """Whether another gateway than this process serves now."""
+        try:
+            found = self.call("gateway.status")
+        except httpx.TransportError:
+            return False
+        return bool(found["pid"] != pid and found["status"] == "serving")
+
+    def stop(self) -> None:
+        """End it with its supervisor."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(PATIENCE_S)
+
+    def command(self, *arguments: str) -> None:
+        subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments, "--home", str(self.home)],
+            capture_output=True,
+            check=True,
+            timeout=PATIENCE_S,
+        )
 
     def new_link(self, token: str = "operator") -> str:
         command = [sys.executable, "-m", "holdfast", "dashboard", "--print", "--json"]

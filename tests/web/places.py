@@ -1,4 +1,4 @@
-"""Where pages with parameters are in the sample home: names in braces are ids that fill() returns."""
+"""Where the pages with parameters are in the sample home; names in braces are those of `fill`."""
 
 from __future__ import annotations
 

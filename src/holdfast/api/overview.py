@@ -19,7 +19,7 @@ from holdfast.core.transitions import CampaignStatus, FlowStatus, TaskStatus, is
 from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 from holdfast.views.campaigns import CampaignLineView
 from holdfast.views.gateway import RestartView
-from holdfast.views.status import OverviewView
+from holdfast.views.status import OldestView, OverviewView
 from holdfast.views.text import one_line
 from holdfast.views.waits import kind_of, waits_for_person, why_queued
 
@@ -33,6 +33,7 @@ COUNTED_AT_MOST = 100
 NAMED_AT_MOST = 10
 CAMPAIGNS_NAMED = 3
 FAILED = (TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST)
+WAITING = (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.NEEDS_REVIEW, TaskStatus.PAUSED)
 A_DAY = timedelta(days=1)
 _ENDED = tuple(status for status in TaskStatus if is_terminal(status))
 
@@ -51,6 +52,7 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
         line=_line(tx, counts, now),
         tasks=counts,
         waiting=_waiting(tx, now),
+        oldest_waiting=_oldest(tx),
         messages_wait_for=[
             one_line(name) for name in tx.sessions.waiting_agents(limit=COUNTED_AT_MOST)[:NAMED_AT_MOST]
         ],
@@ -96,7 +98,7 @@ def _asked(tx: Tx) -> int:
 def _waiting(tx: Tx, now: datetime) -> dict[str, int]:
     """How many tasks wait for what, counted among the newest tasks of each status."""
     kinds: Counter[str] = Counter()
-    for status in (TaskStatus.WAITING, TaskStatus.NEEDS_REVIEW, TaskStatus.PAUSED):
+    for status in WAITING[1:]:
         found = tx.tasks.page(statuses=(status,), limit=COUNTED_AT_MOST)
         kinds.update(one_line(kind_of(task.waits_on)[0], 40) for task in found if task.waits_on is not None)
     for task in tx.tasks.page(statuses=(TaskStatus.QUEUED,), limit=COUNTED_AT_MOST):
@@ -105,6 +107,24 @@ def _waiting(tx: Tx, now: datetime) -> dict[str, int]:
         if kind is not None:
             kinds[kind] += 1
     return dict(kinds)
+
+
+def _oldest(tx: Tx) -> OldestView | None:
+    """None, too, if its record is damaged, which `holdfast doctor` reports."""
+    try:
+        found = [task for status in WAITING if (task := tx.tasks.oldest(status)) is not None]
+    except HoldfastError:
+        return None
+    oldest = min(found, key=lambda task: task.id, default=None)
+    if oldest is None:
+        return None
+    return OldestView(
+        task_id=one_line(oldest.id),
+        name=one_line(oldest.name),
+        status=oldest.status.value,
+        waits_for=None if oldest.waits_on is None else one_line(kind_of(oldest.waits_on)[0], 40),
+        created_at=oldest.created_at,
+    )
 
 
 def _clock_problem(tx: Tx, clock: Clock) -> str | None:

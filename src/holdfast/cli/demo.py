@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from holdfast.analysis.progress import PhaseCounts
+from holdfast.app import Settings
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, is_terminal, may_color
@@ -67,7 +68,7 @@ def _progress(output: Output) -> Iterator[DemoProgress]:
     help="Each step rests up to so many seconds, so that you can watch.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary ledger and the report, to look at them.")
-@click.option("--no-wait", is_flag=True, help="End when the proof is printed, as it does now in any case.")
+@click.option("--no-wait", is_flag=True, help="End when the proof is printed, without the dashboard.")
 @shared_options
 @click.pass_context
 def demo(
@@ -86,27 +87,51 @@ def demo(
     tests and last change of each. Half-way its process is killed by SIGKILL, and another one goes on. The
     proof is read from the ledger.
 
+    In a terminal the dashboard then shows the campaign, until you press Enter.
+
     The demo uses a temporary ledger, or the one given with --store if it has no work in flight;
     HOLDFAST_STORE is ignored. Exit status 1 if the ledger does not prove the promise.
     """
-    del no_wait
     call: Invocation = context.obj
     # SIGTERM exits normally, so that the child is killed and the temporary ledger removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = None if call.store is None else read_store_url(call.store, key="--store")
-    with _progress(call.output) as progress:
-        view = kill_and_resume(
-            place,
-            folder=folder or Path(sysconfig.get_paths()["purelib"]),
-            items=items,
-            kills=kills,
-            pause_s=pause_s,
-            keep=keep,
-            progress=progress,
-        )
-    call.output.show(view, lambda: _print(call.output, view))
+    with contextlib.ExitStack() as stack:
+        with _progress(call.output) as progress:
+            played = kill_and_resume(
+                place,
+                folder=folder or Path(sysconfig.get_paths()["purelib"]),
+                items=items,
+                kills=kills,
+                pause_s=pause_s,
+                keep=keep,
+                progress=progress,
+            )
+            view, settings = stack.enter_context(played)
+        call.output.show(view, lambda: _print(call.output, view))
+        if not no_wait and _is_watched(call.output):
+            _show_dashboard(call.output, settings)
     if not view.holds:
         context.exit(FAILED)
+
+
+def _is_watched(output: Output) -> bool:
+    """Whether a person is there who can press Enter."""
+    return not output.as_json and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+
+
+def _show_dashboard(output: Output, settings: Settings) -> None:
+    """Keep the dashboard open until a person presses Enter."""
+    from holdfast.demo.gateway import dashboard_link
+
+    with contextlib.suppress(KeyboardInterrupt), dashboard_link(settings) as link:
+        if link is None:
+            output.say("the gateway with the dashboard could not start; try: holdfast up")
+            return
+        output.line()
+        output.line(f"{output.paint('see it in the dashboard:', 'bold')} {link}")
+        output.line("the link works once, within ten minutes; press Enter to end the demo")
+        sys.stdin.readline()
 
 
 def _print(output: Output, view: DemoView) -> None:

@@ -133,6 +133,7 @@ def _print(call: Invocation, view: StatusView, now: datetime) -> None:
             ("now", view.line or None),
             ("tasks", _counts(view.tasks) if view.is_counted else None),
             ("waiting", _waiting(view)),
+            ("oldest", _oldest(view, now)),
             ("campaigns", _campaigns(view)),
             ("messages", _messages(view)),
             ("alerts", _alerts(view)),
@@ -162,6 +163,14 @@ def _failed(view: StatusView) -> Iterator[str]:
         number, more = view.tasks_failed_in_last_day, _or_more(view.tasks_failed_in_last_day)
         statuses = " ".join(f"--status {one.value}" for one in FAILED_TASKS if view.tasks.get(one.value))
         yield f"{counted(number, 'task')}{more} in the last day: `holdfast tasks list {statuses}`"
+
+
+def _oldest(view: StatusView, now: datetime) -> str | None:
+    one = view.oldest_waiting
+    if one is None:
+        return None
+    waits = one.status if one.waits_for is None else f"{one.status} for {one.waits_for}"
+    return f"{one.task_id} ({one.name}), {waits}, created {ago(one.created_at, now)} ago"
 
 
 def _blocked(view: StatusView) -> str | None:

@@ -68,6 +68,7 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     lines: list[ProofLine]
 
 
+@contextlib.contextmanager
 def kill_and_resume(
     place: StorePlace | None,
     *,
@@ -77,8 +78,8 @@ def kill_and_resume(
     pause_s: float,
     keep: bool,
     progress: DemoProgress,
-) -> DemoView:
-    """Run the demo. Without a place it uses a temporary directory, and removes it afterwards."""
+) -> Iterator[tuple[DemoView, Settings]]:
+    """Run the demo. Without a place it uses a temporary directory, and removes it after the block."""
     began_at = time.monotonic()
     with _settings(place, keep=keep, progress=progress) as settings:
         owner = f"demo-{secrets.token_hex(4)}"
@@ -114,7 +115,7 @@ def kill_and_resume(
             proof = prove(reader, owner=owner, kills=kills)
         finally:
             reader.close()
-        return DemoView(
+        view = DemoView(
             holds=proof.holds,
             items=proof.items,
             steps=proof.steps,
@@ -132,6 +133,7 @@ def kill_and_resume(
             report=findings_in(settings.home / "artifacts"),
             lines=proof.lines,
         )
+        yield view, settings
 
 
 class _Follower:

@@ -139,6 +139,11 @@ class TaskTable:
         )
         return page_of_tasks(self._tx, wanted, before=before, limit=limit)
 
+    def oldest(self, status: TaskStatus) -> Task | None:
+        """The task that was created first of those in this status."""
+        row = self._sql.one("oldest_task_in_status", {"status": status.value})
+        return None if row is None else task_from_row(row, self._sealing)
+
     def find(
         self, wanted: TaskFilter, *, reach: TaskFilter | None = None, before: str = LAST, limit: int = 50
     ) -> FoundTasks:

@@ -56,7 +56,7 @@ class Visitor(Protocol):
         ...
 
     def changes(self) -> AsyncIterator[ChangesView | None]:
-        """Changes as they happen; None now and then if there are none. Ends when the sign-in is over."""
+        """Changes as they happen; None every 15 s if there are none. Ends when the sign-in is over."""
         ...
 
     async def sign_in(self, *, code: str = "", token: str = "") -> str:

@@ -1,11 +1,25 @@
-"""StatusView: one screen with the gateway, sessions, tasks, and what waits for a person."""
+"""OverviewView and StatusView: one screen with the gateway, sessions, tasks, and what waits for a person."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 import msgspec
 
 from holdfast.views.campaigns import CampaignLineView
 from holdfast.views.gateway import GatewayView, HoldView, RestartView
+
+
+class OldestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The oldest task that waits."""
+
+    task_id: str
+    name: str
+    # `queued`, `waiting`, `needs_review` or `paused`.
+    status: str
+    # The kind of what it waits for, as in `waiting`; null if it only waits for its turn.
+    waits_for: str | None
+    created_at: datetime
 
 
 class OverviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -14,6 +28,7 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     line: str
     tasks: dict[str, int]
     waiting: dict[str, int]
+    oldest_waiting: OldestView | None
     messages_wait_for: list[str]
     clock_problem: str | None
     busy_sessions: int
@@ -47,6 +62,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # the end of a `sleep`, a `child`, `children` or a `boot`, a `resume`, the next attempt after a failure
     # (`retry`), or, after a minute in the queue, a `worker`; after repeated crashes, an idle one (`alone`).
     waiting: dict[str, int] = {}
+    # The oldest task that is queued, waits, needs a review or is paused; null if there is none.
+    oldest_waiting: OldestView | None = None
     # Agents with messages that no gateway has taken.
     messages_wait_for: list[str] = []
     # Sessions with an answer in progress; this and the next seven are counted up to a hundred.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -16,8 +17,6 @@ from starlette.routing import Route, Router
 from holdfast.views.browser import VISITOR, NotAnswered, Visitor
 from holdfast.web.files import StaticFiles
 from holdfast.web.page_kinds import ADMIN, WRITE, Action, Page
-from holdfast.web.rendering import Renderer
-from holdfast.web.tables import ACTIONS, PAGES
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -39,9 +38,29 @@ PAGE_HEADERS = {
 
 
 class Dashboard:
-    """Answers every request at / and below /dashboard."""
+    """Answers every request at / and below /dashboard. The first one loads pages and templates, so that a
+    gateway starts without them."""
 
     def __init__(self) -> None:
+        self._loading = asyncio.Lock()
+        self._pages: _Pages | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._pages is None:
+            async with self._loading:
+                if self._pages is None:
+                    # In a thread: the imports take as long as many requests.
+                    self._pages = await asyncio.to_thread(_Pages)
+        await self._pages(scope, receive, send)
+
+
+class _Pages:
+    """The pages with their files, templates and actions."""
+
+    def __init__(self) -> None:
+        from holdfast.web.rendering import Renderer
+        from holdfast.web.tables import ACTIONS, PAGES
+
         self._files = StaticFiles()
         self._renderer = Renderer(self._files)
         self._actions = {action.name: action for action in ACTIONS}
@@ -245,7 +264,7 @@ async def _changes(visitor: Visitor) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     async for change in visitor.changes():
         if change is None:
-            yield b": still here\n\n"
+            yield b"event: alive\ndata: {}\n\n"
         else:
             yield b"data: " + msgspec.json.encode(change) + b"\n\n"
     # The sign-in is over, or the gateway stops: the page asks again, and finds out which.

@@ -22,6 +22,7 @@ async def load(visitor: Visitor, query: Query) -> dict[str, Any]:
         sections.setdefault(one.key.partition(".")[0], []).append(one)
     return {
         "sections": sections,
+        "sources": sorted({one.source for one in settings if one.source != DEFAULT}),
         "count": len(shown),
         "total": len(settings),
         "search": search,

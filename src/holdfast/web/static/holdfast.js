@@ -10,9 +10,11 @@
 
   const LEAST_MS = 1500; // between two readings
   const RETRY_MS = 1000;
+  const SILENT_MS = 40000; // the gateway sends a sign of life every 15 s; a frozen one sends none
   let source = null;
   let retry = null;
   let boot = null;
+  let heardAt = 0;
   let readAt = 0;
   let pending = null;
   let isReading = false;
@@ -78,8 +80,11 @@
     if (document.hidden) return; // hidden pages leave the connections to the others
     const mine = new EventSource("/dashboard/live");
     source = mine;
+    heardAt = Date.now();
+    mine.addEventListener("alive", () => (heardAt = Date.now()));
     mine.onmessage = (event) => {
       if (source !== mine) return;
+      heardAt = Date.now();
       const change = JSON.parse(event.data);
       const isNew = boot !== null && boot !== change.boot;
       boot = change.boot;
@@ -102,7 +107,7 @@
   // A stream that is refused says no reason, so ask first: a person who is signed out must sign in.
   const askThenConnect = async () => {
     try {
-      const answer = await fetch("/dashboard/session", { headers: { "HX-Request": "true" } });
+      const answer = await fetch("/dashboard/session", { headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(10000) });
       if (answer.status === 401) {
         const next = location.pathname + location.search;
         location.replace(`/dashboard/sign-in?${new URLSearchParams({ next })}`);
@@ -126,6 +131,13 @@
   });
 
   setInterval(() => {
+    if (source && Date.now() - heardAt > SILENT_MS) {
+      source.close();
+      source = null;
+      isOutOfDate = true;
+      setState("away", "reconnecting");
+      askThenConnect();
+    }
     const every = Number(main().dataset.every || 20) * 1000;
     if (source && every > 0 && Date.now() - readAt > every) schedule();
   }, 1000);

@@ -44,6 +44,9 @@ SELECT * FROM tasks
  WHERE status = :status AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
+-- name: oldest_task_in_status
+SELECT * FROM tasks WHERE status = :status ORDER BY id LIMIT 1;
+
 -- name: page_of_tasks_of_owner
 -- Those of one owner, newest first.
 SELECT * FROM tasks

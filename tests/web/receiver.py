@@ -36,9 +36,9 @@ class Receiver:
         receiver = self
 
         class Answerer(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
+            def do_POST(self) -> None:
                 said: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(receiver._status_for(str(said.get("peer", ""))))  # noqa: SLF001 - its own
+                self.send_response(receiver._status_for(str(said.get("peer", ""))))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

@@ -124,8 +124,7 @@ async def ask_run(visitor: Visitor, query: Query) -> Confirmation:
         title=f"Run {schedule.name} now?",
         says=(
             "It fires once, now, beside its plan; its next planned firing stays where it is.",
-            "If a firing of it still runs, what happens then is its setting overlap: "
-            f"{schedule.overlap or 'queue'}.",
+            f"If a firing of it still runs, its overlap decides what happens: {schedule.overlap or 'queue'}.",
         ),
         confirm="Run now",
     )

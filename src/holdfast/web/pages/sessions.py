@@ -152,7 +152,7 @@ async def abort(visitor: Visitor, form: Query) -> str:
     )
     taken = f" {answer.cleared} queued messages were taken out of the queue." if answer.cleared else ""
     if answer.status == "aborted":
-        return f"The answer is stopped.{taken}"
+        return f"The agent is told to stop; it may take some seconds.{taken}"
     return f"Nothing was being answered.{taken}"
 
 

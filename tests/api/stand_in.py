@@ -65,6 +65,7 @@ class StandIn:
         self.urls = ["http://127.0.0.1:4653"]
         self.clock: Clock = SystemClock()
         self.config = config
+        self.sources: dict[str, str] = {}
         self.inbox = Inbox(store, self.clock)
         self.now = GatewayPhase.SERVING
         self.is_safe = True
@@ -129,8 +130,9 @@ class StandIn:
     async def let_resume(self) -> int:
         return 3
 
-    async def restarts(self, limit: int = 20) -> list[Restart]:
-        return [*self.unwritten, *await self.store.read(lambda tx: tx.restarts.page(limit))]
+    async def restarts(self, limit: int = 20, before: str = "~") -> list[Restart]:
+        unwritten = [one for one in self.unwritten if one.id < before]
+        return [*unwritten, *await self.store.read(lambda tx: tx.restarts.page(limit, before))]
 
 
 class ServedDoors:

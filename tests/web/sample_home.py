@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.web.gateways import LiveGateway
 from tests.web.orchard import HOSTILE
+from tests.web.receiver import Receiver
 
 READ_ONLY = "board"
 READ_ONLY_TOKEN = "hf_board_" + "7c" * 32
@@ -15,7 +19,7 @@ READ_ONLY_TOKEN = "hf_board_" + "7c" * 32
 SETTINGS = """
 tasks = ["orchard:harvest", "orchard:tend", "orchard:water", "orchard:spray", "orchard:buy",
          "orchard:ask_owner", "orchard:rest", "orchard:graft", "orchard:blight", "orchard:survey",
-         "orchard:prune"]
+         "orchard:prune", "orchard:inspect"]
 
 [gateway]
 rate_limit_per_s = 100000
@@ -32,6 +36,11 @@ callable = "orchard:answer"
 [agents.sage]
 callable = "orchard:answer"
 
+[channels.desk]
+kind = "webhook"
+url = "{receiver}"
+secret_file = "desk.secret"
+
 [tokens.board]
 token_file = "board.token"
 scopes = ["operator.read"]
@@ -41,6 +50,11 @@ cron = "0 3 * * *"
 tz = "Europe/Berlin"
 agent = "sage"
 prompt = "Which trees need water?"
+
+[schedules.monthly]
+cron = "30 6 1 * *"
+tz = "Europe/Berlin"
+task = "blight"
 
 [schedules.often]
 every = "1h"
@@ -74,12 +88,15 @@ alerts:
 def make_home(home: Path) -> Path:
     home.mkdir(mode=0o700)
     (home / "config").mkdir(mode=0o700)
-    (home / "holdfast.toml").write_text(SETTINGS)
+    (home / "holdfast.toml").write_text(SETTINGS.replace("{receiver}", Receiver().url))
     (home / "config" / "workflows.yaml").write_text(WORKFLOWS)
     (home / "config" / "alerts.yaml").write_text(ALERTS)
     token = home / "board.token"
     token.touch(mode=0o600)
     token.write_text(READ_ONLY_TOKEN + "\n")
+    secret = home / "desk.secret"
+    secret.touch(mode=0o600)
+    secret.write_text("5e" * 32 + "\n")
     shutil.copy(Path(__file__).with_name("orchard.py"), home / "orchard.py")
     return home
 
@@ -93,6 +110,8 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
 
     start("done", "harvest", {"trees": 6}, goal="Pick every ripe apple in the lower orchard")
     start("running", "tend", {"minutes": 60}, goal="Water the young trees through the night")
+    _restart(gateway, ids)
+    start("long", "inspect", {}, goal="Look at every tree of the old orchard")
     for number in range(1, 6):
         start(f"failed {number}", "water", {"number": number}, goal=f"Start pump {number}")
     start("failed", "spray", {"field": "north"}, goal="Spray the north field")
@@ -123,6 +142,13 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
         gateway.call("chat.send", sessionKey="main", message=text, idempotencyKey=text[:40])
     gateway.call("cron.run", id="often")
     ids |= _fill_flows_and_campaigns(gateway)
+    gateway.call("cron.run", id="monthly")
+    for peer, text in (
+        ("Ada", HOSTILE),
+        ("doubtful Ines", "The harvest is in"),
+        ("later Tom", "Bring a ladder"),
+    ):
+        send(gateway, peer, text)
 
     def is_filled() -> bool:
         counts = gateway.call("ledger.overview")
@@ -133,6 +159,8 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
             and counts["tasks"].get("succeeded", 0) >= 3
             and counts["blockedFlows"] >= 1
             and counts["raisedAlerts"] >= 2
+            and counts["failedDeliveries"] >= 2
+            and _wake_of(gateway, ids)
         )
 
     gateway.until(is_filled, "the sample home is filled")
@@ -166,3 +194,33 @@ def _fill_flows_and_campaigns(gateway: LiveGateway) -> dict[str, str]:
     gateway.call("campaigns.milestone", campaign="survey", name="before-frost")
     gateway.call("agents.pause", agent="row-059-analyzer", campaign="survey", reason=HOSTILE)
     return ids
+
+
+def send(gateway: LiveGateway, peer: str, text: str) -> None:
+    """Owe a message to a person, without waiting until it is sent or given up; see Receiver."""
+    body = {"channel": "desk", "to": peer, "message": text, "idempotencyKey": f"to {peer}"}
+    headers = {"Authorization": f"Bearer {gateway.token}"}
+    with contextlib.suppress(httpx.ReadTimeout):
+        httpx.post(f"{gateway.url}/rpc/send", json=body, headers=headers, timeout=0.5)
+
+
+def _restart(gateway: LiveGateway, ids: dict[str, str]) -> None:
+    """Interrupt the running task by a restart, after which it goes on."""
+    gateway.until(lambda: gateway.call("ledger.overview")["tasks"].get("running"), "a task runs")
+    before = gateway.call("gateway.status")["bootId"]
+    gateway.call("gateway.restart", reason="a new version of the orchard's tools", force=True)
+
+    def is_back() -> bool:
+        status = gateway.call("gateway.status")
+        return bool(status["bootId"] != before and status["isReady"])
+
+    gateway.until(is_back, "the gateway is back")
+    ids["restart"] = gateway.call("gateway.restarts")["restarts"][0]["id"]
+
+
+def _wake_of(gateway: LiveGateway, ids: dict[str, str]) -> str | None:
+    """The wake of the task that is longer than one run may be."""
+    found = [one["id"] for one in gateway.call("wakes.list", taskId=ids["long"])["wakes"] if one["id"]]
+    if found:
+        ids["wake"] = found[0]
+    return found[0] if found else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -163,6 +163,11 @@ class GatewayDoor(Protocol):
     def inbox(self) -> Inbox: ...
 
     @property
+    def sources(self) -> Mapping[str, str]:
+        """Where each setting that is set comes from."""
+        ...
+
+    @property
     def home(self) -> Path: ...
 
     @property
@@ -213,4 +218,4 @@ class GatewayDoor(Protocol):
 
     async def let_resume(self) -> int: ...
 
-    async def restarts(self, limit: int, /) -> list[Restart]: ...
+    async def restarts(self, limit: int, before: str = ..., /) -> list[Restart]: ...

@@ -37,6 +37,7 @@ from holdfast.api import (
 )
 from holdfast.api.agent_methods import AGENT_METHODS
 from holdfast.api.alert_methods import ALERT_METHODS
+from holdfast.api.calendar_methods import CALENDAR_METHODS
 from holdfast.api.campaign_checkpoint_methods import CAMPAIGN_CHECKPOINT_METHODS
 from holdfast.api.campaign_methods import CAMPAIGN_METHODS
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
@@ -59,6 +60,7 @@ from holdfast.api.openclaw_methods import OPENCLAW_METHODS
 from holdfast.api.params import Nothing
 from holdfast.api.timeline_methods import TIMELINE_METHODS
 from holdfast.api.throughput_methods import THROUGHPUT_METHODS
+from holdfast.api.worker_methods import WORKER_METHODS
 from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigView
@@ -796,6 +798,8 @@ _TABLE = [
         is_local=True,
     ),
     *DASHBOARD_METHODS,
+    *CALENDAR_METHODS,
+    *WORKER_METHODS,
     _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table.", is_owned=True),
     # What OpenClaw's own clients call, in its format.
     *OPENCLAW_METHODS,

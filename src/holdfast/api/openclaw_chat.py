@@ -16,12 +16,13 @@ from holdfast.api.sessions import (
     check_session,
     full_key,
     known_key,
+    last_message,
     list_agents,
     message_key,
     wait_for_messages,
 )
 from holdfast.core.errors import BadInput
-from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES, Message, Role
+from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES, Message
 from holdfast.core.session import agent_of, session_key
 from holdfast.core.task import Origin
 from holdfast.store.messages import LAST_POSITION
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 MAIN_KEY = "main"
 MAX_ROWS = 1000
 MAX_OFFSET = 10_000
-# How many of the newest messages are searched for one that a person or an agent wrote.
-_LOOKED_AT = 5
 
 MessageText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MESSAGE_BYTES)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
@@ -284,8 +283,8 @@ def _row(tx: Tx, session: Session, asked: SessionsListAsked) -> SessionSummary:
     if asked.include_derived_titles:
         title = next((_text(one) for one in tx.messages.after(session.key, limit=1)), None)
     if asked.include_last_message:
-        newest = reversed(tx.messages.before(session.key, limit=_LOOKED_AT))
-        last = next((_text(one) for one in newest if one.role is not Role.SYSTEM), None)
+        newest = last_message(tx, session.key)
+        last = None if newest is None else _text(newest)
     return SessionSummary.of(session, title=title, last=last)
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from holdfast.api.contract import Caller, GatewayDoor
-from holdfast.api.params import Nothing, Params, ShortText
-from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked
+from holdfast.api.pages import bad_token
+from holdfast.api.params import IdText, Nothing, PageToken, Params, ShortText
+from holdfast.core.errors import HoldfastError, NotFound, NotReady, RestartBlocked
+from holdfast.store.tasks import LAST
 from holdfast.views.errors import ErrorView
 from holdfast.views.gateway import (
     MAX_REASON_CHARS,
@@ -44,9 +46,12 @@ class StopAsked(Params, frozen=True, kw_only=True):
 
 
 class RestartsAsked(Params, frozen=True, kw_only=True):
-    """Restarts, newest first."""
+    """Restarts, newest first; or one of them."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20
+    restart_id: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 async def status(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> GatewayView:  # noqa: ARG001 - a method
@@ -111,4 +116,18 @@ async def let_resume(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> Le
 
 
 async def restarts(gateway: GatewayDoor, asked: RestartsAsked, caller: Caller) -> RestartPageView:  # noqa: ARG001 - a method
-    return RestartPageView(restarts=[RestartView.of(one) for one in await gateway.restarts(asked.limit)])
+    """Raises NotFound for an id of no restart."""
+    if asked.restart_id is not None:
+        # In the order of ids it is the last one before everything that begins with it.
+        found = await gateway.restarts(1, f"{asked.restart_id}{LAST}")
+        if not found or not found[0].id.startswith(asked.restart_id):
+            raise NotFound("restart", asked.restart_id)
+        return RestartPageView(restarts=[RestartView.of(found[0])])
+    if asked.page_token is not None and not asked.page_token.startswith("rst_"):
+        raise bad_token(asked.page_token)
+    found = await gateway.restarts(asked.limit + 1, asked.page_token or LAST)
+    shown = found[: asked.limit]
+    return RestartPageView(
+        restarts=[RestartView.of(one) for one in shown],
+        next_page_token=one_line(shown[-1].id) if len(found) > asked.limit else None,
+    )

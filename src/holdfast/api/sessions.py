@@ -14,7 +14,7 @@ from holdfast.api.contract import EVERYTHING, WRITE, Caller, GatewayDoor, Reach
 from holdfast.api.params import KeyText, NameText, PageSize, PageToken, Params
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import new_token
-from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES
+from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES, Message, Role
 from holdfast.core.session import agent_of, agent_task, session_key
 from holdfast.core.snapshot import OwnerSnapshot
 from holdfast.core.spawn_packet import MAX_RUN_TIMEOUT_S, MAX_TASK_BYTES, packet_from
@@ -56,6 +56,8 @@ MAX_WAIT_MS = 25_000
 # Before any session.
 MAX_ACTIVE_MINUTES = 10_000_000
 _LOOK_EVERY_S = 1.0
+# How many of the newest messages are searched for one that a person or an agent wrote.
+_LOOKED_AT = 5
 
 # The packet has the words of its contract.
 SPAWN_NAMES = {
@@ -100,6 +102,8 @@ class SessionsAsked(Params, frozen=True, kw_only=True):
     agent_id: NameText | None = None
     active_minutes: Annotated[float, msgspec.Meta(ge=0, le=MAX_ACTIVE_MINUTES)] | None = None
     limit: PageSize = 50
+    # Also the beginning of the last message of each.
+    include_last_message: bool = False
     # The `nextPageToken` of the previous page.
     page_token: PageToken | None = None
 
@@ -223,6 +227,7 @@ async def page(gateway: GatewayDoor, asked: SessionsAsked, caller: Caller) -> Se
             active_since=None if since is None else now - since,
             before=asked.page_token,
             limit=asked.limit,
+            has_last_message=asked.include_last_message,
         )
     )
 
@@ -268,13 +273,26 @@ def posting(
 
 
 def read_page(
-    tx: Tx, *, agent: str | None, active_since: datetime | None, before: str | None, limit: int
+    tx: Tx,
+    *,
+    agent: str | None,
+    active_since: datetime | None,
+    before: str | None,
+    limit: int,
+    has_last_message: bool = False,
 ) -> SessionPageView:
     found = tx.sessions.page(agent=agent, active_since=active_since, before=before, limit=limit + 1)
+    last = {one.key: last_message(tx, one.key) for one in found[:limit]} if has_last_message else {}
     return SessionPageView(
-        sessions=[SessionView.of(session) for session in found[:limit]],
+        sessions=[SessionView.of(session, last=last.get(session.key)) for session in found[:limit]],
         next_page_token=page_token(found[limit - 1]) if len(found) > limit else None,
     )
+
+
+def last_message(tx: Tx, key: str) -> Message | None:
+    """The newest message that a person or an agent wrote, unless it lies far back."""
+    newest = reversed(tx.messages.before(key, limit=_LOOKED_AT))
+    return next((one for one in newest if one.role is not Role.SYSTEM), None)
 
 
 def read_session(

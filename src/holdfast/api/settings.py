@@ -19,7 +19,7 @@ class ConfigAsked(Params, frozen=True, kw_only=True):
 
 
 async def get(gateway: GatewayDoor, asked: ConfigAsked, caller: Caller) -> ConfigView:  # noqa: ARG001 - a method
-    view = ConfigView.of(gateway.config)
+    view = ConfigView.of(gateway.config, gateway.sources)
     if asked.key is None:
         return view
     found = [one for one in view.settings if f"{one.key}.".startswith(f"{asked.key}.")]

@@ -19,7 +19,7 @@ from holdfast.core.transitions import RunStatus, WakeStatus
 from holdfast.core.wake_contract import CycleReport
 from holdfast.store.tasks import LAST
 from holdfast.views.text import maybe_line, one_line
-from holdfast.views.wakes import CycleReportView, WakeHistoryView, WakePageView, WakeView
+from holdfast.views.wakes import CycleReportView, WakeHistoryView, WakePageView, WakeView, with_tasks
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -94,19 +94,22 @@ def list_wakes(tx: Tx, asked: WakesAsked) -> WakePageView:
     found.sort(key=lambda one: one[:2])
     shown = found[: asked.limit]
     token = f"{shown[-1][0]}.{shown[-1][1]}" if len(found) > asked.limit else None
-    return WakePageView(wakes=[view for _, _, view in shown], next_page_token=token)
+    return WakePageView(wakes=_with_tasks(tx, [view for _, _, view in shown]), next_page_token=token)
+
+
+def _with_tasks(tx: Tx, wakes: list[WakeView]) -> list[WakeView]:
+    return with_tasks(wakes, tx.tasks.get_many(list({one.task_id for one in wakes})))
 
 
 def _of_task(tx: Tx, task_id: str) -> WakePageView:
     wakes = [one for one in tx.wakes.page(task_id=task_id, limit=100) if one.status is WakeStatus.PENDING]
     run = tx.runs.live_of_task(task_id)
     waits = [] if run is None or run.status is not RunStatus.WAITING else [run]
-    return WakePageView(
-        wakes=[
-            *(WakeView.of(one) for one in wakes),
-            *(WakeView.of_wait(one, due_at=_due(one.due_at)) for one in waits),
-        ]
-    )
+    views = [
+        *(WakeView.of(one) for one in wakes),
+        *(WakeView.of_wait(one, due_at=_due(one.due_at)) for one in waits),
+    ]
+    return WakePageView(wakes=_with_tasks(tx, views))
 
 
 def _due(moment: datetime) -> datetime | None:
@@ -128,7 +131,7 @@ def read_history(tx: Tx, asked: WakeHistoryAsked) -> WakeHistoryView:
     found = tx.wakes.page(task_id=task_id, before=before, limit=asked.limit + 1)
     shown = found[: asked.limit]
     return WakeHistoryView(
-        wakes=[WakeView.of(one) for one in shown],
+        wakes=_with_tasks(tx, [WakeView.of(one) for one in shown]),
         reports=[] if task_id is None else _reports(tx, task_id, shown),
         next_page_token=shown[-1].id if len(found) > asked.limit else None,
     )

@@ -197,6 +197,7 @@ def build_gateway(
         runtimes=runtimes,
         find_flow=find_flow,
         settings_took=startup.took,
+        sources=startup.loaded.sources,
         urls=urls_of(supervised.tcp_fds, scheme="https" if config.gateway.tls.is_on else "http"),
     )
     live = LiveSettings(gateway, startup, secrets=secrets, cron=cron, alerts=alerts, outbox=outbox)
@@ -212,6 +213,7 @@ def build_gateway(
             on_trial=gateway.try_settings,
             on_restart=gateway.settings_changed,
             on_refused=partial(live.report, "settings"),
+            on_read=live.note_sources,
         )
     )
     return gateway

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.app.secrets import declared_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.alerts.watch import AlertWatch
     from holdfast.app.startup import Startup
     from holdfast.config.sections import Config
@@ -71,6 +73,10 @@ class LiveSettings:
         self._alerts.options = alert_options(changed)
         self._alerts.every_s = changed.upkeep.alerts_every_s
         self._alerts.look()
+
+    def note_sources(self, sources: Mapping[str, str]) -> None:
+        """Where the settings in effect come from now."""
+        self._gateway.sources = sources
 
     def report(self, where: str, why: str | None) -> None:
         """Record why settings from there cannot be used; None means that they can."""

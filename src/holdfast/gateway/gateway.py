@@ -183,6 +183,7 @@ class Gateway:
         runtimes: Sequence[Runtime] = (),
         find_flow: Callable[[Config, str], FlowDefinition] | None = None,
         settings_took: timedelta = timedelta(0),
+        sources: Mapping[str, str] | None = None,
         urls: Sequence[str] = (),
     ) -> None:
         """`trial` returns why the next gateway could not start, or None when it could. `find_flow` finds a
@@ -194,6 +195,8 @@ class Gateway:
         self.inbox = inbox
         self.runtimes = tuple(runtimes)
         self.urls = tuple(urls)
+        # Where each setting comes from; the service that watches the settings keeps it up to date.
+        self.sources = {} if sources is None else sources
         self._known_tasks = len(tasks)
         self._settings_took = settings_took
         self._find_flow = find_flow

@@ -51,10 +51,12 @@ class Reload(Service):
         on_trial: Callable[[], Awaitable[None]],
         on_restart: Callable[[list[str]], Awaitable[None]],
         on_refused: Callable[[str | None], None] = lambda _why: None,
+        on_read: Callable[[Mapping[str, str]], None] = lambda _sources: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_live`, and `on_trial` before a restart, raise SettingsError to refuse; `on_restart` raises
-        RestartBlocked. `on_refused` gets the reason why settings are not applied, or None once they are."""
+        RestartBlocked. `on_refused` gets the reason why settings are not applied, or None once they are;
+        `on_read` gets where the settings in effect come from."""
         super().__init__(every_s=LOOK_EVERY_S)
         self._home = home
         self._environ = environ
@@ -65,6 +67,8 @@ class Reload(Service):
         self._on_trial = on_trial
         self._on_restart = on_restart
         self._on_refused = on_refused
+        self._on_read = on_read
+        self._sources = loaded.sources
         self._monotonic = monotonic
         # The stat results of the documents when they were last read; None before the first read.
         self._seen: _Looks | None = None
@@ -100,6 +104,12 @@ class Reload(Service):
                 await done
             self._config = applied
             log.info("settings applied: %s", ", ".join(live))
+        # What waits for a restart still has its value, and its source, from before.
+        waiting = tuple(f"{key}." for key in (*changes.restart, *changes.up))
+        read, before = loaded.sources.items(), self._sources.items()
+        self._sources = {key: where for key, where in read if not f"{key}.".startswith(waiting)}
+        self._sources |= {key: where for key, where in before if f"{key}.".startswith(waiting)}
+        self._on_read(self._sources)
         if changes.up and changes.up != self._said_up:
             log.warning("%s: stop `holdfast up` and start it again to apply it", ", ".join(changes.up))
         self._said_up = changes.up

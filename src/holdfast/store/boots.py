@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.claim import Boot
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.store.rows.work import boot_from_row, row_from_boot
 
 if TYPE_CHECKING:
@@ -42,6 +42,22 @@ class BootTable:
         """Those of them whose host begins with this text."""
         params = {"beginning": beginning, "limit": limit}
         return [boot_from_row(row) for row in self._sql.all("boots_alive_at", params)]
+
+    def page_alive(self, *, after: str = "", limit: int) -> list[Boot]:
+        """Those that have not ended, oldest first; `after` is the last id of the page before."""
+        found = self._sql.all("page_of_boots_alive", {"after": after, "limit": limit})
+        return [boot_from_row(row) for row in found]
+
+    def page_ended(self, *, before: str, limit: int) -> list[Boot]:
+        """Those that have ended, the latest start first."""
+        found = self._sql.all("page_of_boots_ended", {"before": before, "limit": limit})
+        return [boot_from_row(row) for row in found]
+
+    def carried(self, boot_ids: Sequence[str]) -> dict[str, tuple[int, datetime | None]]:
+        """How many runs each of these boots carries, and when it last renewed one; without those that carry
+        none."""
+        found = self._sql.all("carried_by_boots", {"ids": self._sql.pack(boot_ids)})
+        return {row[0]: (int(row[1]), None if row[2] is None else from_micros(row[2])) for row in found}
 
     def forget(self, boot_id: str) -> bool:
         """Delete it if it has not ended and no claim names it; True if it was deleted."""

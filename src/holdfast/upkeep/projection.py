@@ -11,6 +11,7 @@ from holdfast.core.transitions import TaskStatus
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from holdfast.core.claim import Boot
     from holdfast.core.run import RunRecord
     from holdfast.core.task import Task
     from holdfast.store.boot_proofs import BootProofs
@@ -29,6 +30,14 @@ class Projection:
         their runs, and one test for each of their workers; nothing if no task is running."""
         running = [task.id for task in tasks if task.status is TaskStatus.RUNNING]
         return self.of_runs(tx, list(tx.runs.live_of_tasks(running).values())) if running else {}
+
+    def status_of(self, boot: Boot) -> str:
+        """`ended`, `alive` or `dead` if that is proved here; else `unknown`."""
+        if boot.ended_at is not None:
+            return "ended"
+        if self._proofs.is_alive(boot):
+            return "alive"
+        return "dead" if self._proofs.has_died(boot) else "unknown"
 
     def of_runs(self, tx: Tx, runs: Sequence[RunRecord]) -> dict[str, ProjectedStatus]:
         """The same for the live runs of tasks, by the ids of the tasks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -67,6 +68,8 @@ class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
     key: str
     value: Any
+    # A path, an environment variable, or `default`.
+    source: str
     default: Any
     applies: ApplyMode
     meaning: str
@@ -78,13 +81,17 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     settings: list[RunningSettingView]
 
     @classmethod
-    def of(cls, config: Config) -> ConfigView:
-        explained = [SettingView.of(name, value, source=DEFAULT) for name, value in values(config).items()]
+    def of(cls, config: Config, sources: Mapping[str, str]) -> ConfigView:
+        explained = [
+            SettingView.of(name, value, source=sources.get(name, DEFAULT))
+            for name, value in values(config).items()
+        ]
         return cls(
             settings=[
                 RunningSettingView(
                     key=one.key,
                     value=one.value,
+                    source=one.source,
                     default=one.default,
                     applies=one.applies,
                     meaning=one.meaning,

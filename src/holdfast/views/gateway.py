@@ -206,6 +206,8 @@ class RestartPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """Restarts, newest first."""
 
     restarts: list[RestartView] = []
+    # For `pageToken`: the next page; null at the end.
+    next_page_token: str | None = None
 
 
 class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engine.conversation.spawning import Spawned
 
 MAX_MESSAGE_CHARS = 64 * 1024
+MAX_PREVIEW_CHARS = 120
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,9 +36,11 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     origin: OriginView | None
     created_at: datetime
     updated_at: datetime
+    # The beginning of the last message of a person or an agent; null unless it was asked for.
+    last_message: str | None = None
 
     @classmethod
-    def of(cls, session: Session) -> SessionView:
+    def of(cls, session: Session, *, last: Message | None = None) -> SessionView:
         return cls(
             id=one_line(session.id),
             key=one_line(session.key),
@@ -50,6 +53,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             origin=OriginView.maybe(session.origin),
             created_at=session.created_at,
             updated_at=session.updated_at,
+            last_message=None if last is None else one_line(MessageView.of(last).text, MAX_PREVIEW_CHARS),
         )
 
 

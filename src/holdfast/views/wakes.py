@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +47,9 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     updated_at: datetime
     # For a wait: what it waits for.
     waits_on: str | None = None
+    # The name and the goal of its task; null if the task was pruned.
+    task_name: str | None = None
+    goal: str | None = None
 
     @classmethod
     def of(cls, wake: Wake) -> WakeView:
@@ -78,6 +82,16 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             updated_at=run.updated_at,
             waits_on=maybe_line(run.waits_on),
         )
+
+
+def with_tasks(wakes: list[WakeView], tasks: Mapping[str, Task]) -> list[WakeView]:
+    """The same wakes with the names and goals of their tasks."""
+    return [
+        one
+        if (task := tasks.get(one.task_id)) is None
+        else msgspec.structs.replace(one, task_name=one_line(task.name), goal=one_line(task.goal))
+        for one in wakes
+    ]
 
 
 class WakePageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

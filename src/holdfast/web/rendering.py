@@ -43,6 +43,8 @@ class Renderer:
             "tone": words.tone,
             "short": words.short_id,
             "pretty": words.pretty,
+            "spaced": words.spaced,
+            "pairs": lambda values: [(one, one) for one in values],
             "segment": lambda text: quote(str(text), safe=""),
         }
         self._environment.globals |= {"file": files.address, "menu": MENU, "link": link}

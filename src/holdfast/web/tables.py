@@ -8,13 +8,21 @@ from holdfast.web.page_kinds import Action, Page
 from holdfast.web.pages import (
     agents,
     alerts,
+    audit,
     campaigns,
+    deliveries,
     failures,
     flows,
     overview,
     questions,
+    restarts,
     reviews,
+    schedules,
+    sessions,
+    settings,
     tasks,
+    wakes,
+    workers,
 )
 
 
@@ -56,7 +64,15 @@ PAGES: list[Page] = [
     *campaigns.PAGES,
     *agents.PAGES,
     *flows.PAGES,
+    *sessions.PAGES,
+    *deliveries.PAGES,
+    *schedules.PAGES,
+    *wakes.PAGES,
     *alerts.PAGES,
+    *restarts.PAGES,
+    *workers.PAGES,
+    *audit.PAGES,
+    *settings.PAGES,
 ]
 ACTIONS: list[Action] = [
     *overview.ACTIONS,
@@ -67,5 +83,9 @@ ACTIONS: list[Action] = [
     *campaigns.ACTIONS,
     *agents.ACTIONS,
     *flows.ACTIONS,
+    *sessions.ACTIONS,
+    *deliveries.ACTIONS,
+    *schedules.ACTIONS,
+    *wakes.ACTIONS,
     *alerts.ACTIONS,
 ]

@@ -75,6 +75,11 @@ def label(status: object) -> str:
     return str(status).replace("_", " ")
 
 
+def spaced(name: str) -> str:
+    """A name in camelCase as words: `runsRescued` becomes `runs rescued`."""
+    return "".join(f" {one.lower()}" if one.isupper() else one for one in name).replace("_", " ").strip()
+
+
 def iso(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

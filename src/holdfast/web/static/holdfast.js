@@ -69,7 +69,8 @@
 
   const isTyping = () => {
     const at = document.activeElement;
-    return at && main().contains(at) && (at.matches("textarea") || (at.matches("input") && at.value !== at.defaultValue));
+    // What has data-keep stays as it is when the page is read again.
+    return at && main().contains(at) && !at.closest("[data-keep]") && (at.matches("textarea") || (at.matches("input") && at.value !== at.defaultValue));
   };
 
   const connect = () => {
@@ -160,11 +161,15 @@
     if (event.detail.successful) {
       if (form.closest("dialog")) dialog.close();
       if (form.hasAttribute("data-clear")) form.reset();
-      toast(told.done || "Done.");
+      const shown = $("[data-error]", form);
+      if (shown) shown.hidden = true;
+      renewKey(form);
+      if (told.done !== "") toast(told.done || "Done.");
       schedule();
     } else {
       const error = $("[data-error]", form);
-      const words = told.error || "The gateway does not answer. Nothing may have changed: look before you try again.";
+      failed.set(form, form.elements.message?.value);
+      const words = told.error || form.dataset.away || "The gateway does not answer. Nothing may have changed: look before you try again.";
       if (error) {
         error.textContent = words;
         error.hidden = false;
@@ -173,6 +178,24 @@
       }
     }
   });
+
+  // A form with data-once sends its key with each attempt, so that a message arrives once. The next message
+  // gets a new key, and so does a text that was changed after an attempt without an answer.
+  const failed = new WeakMap();
+  const renewKey = (form) => {
+    failed.delete(form);
+    const key = $("input[data-once]", form);
+    if (key) key.value = [...crypto.getRandomValues(new Uint8Array(12))].map((one) => one.toString(16).padStart(2, "0")).join("");
+  };
+  document.body.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-keep]");
+    if (form && failed.has(form) && failed.get(form) !== form.elements.message?.value) renewKey(form);
+  });
+  document.body.addEventListener("keydown", (event) => {
+    const form = event.target.closest("form[data-keep]");
+    if (form && event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  });
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old instanceof Element && old.hasAttribute("data-keep"));
 
   document.body.addEventListener("htmx:sendError", () => setState("away", "reconnecting"));
 

@@ -98,6 +98,20 @@ SELECT * FROM boots WHERE id = :id;
 -- Boots that have not ended, as far as the ledger knows.
 SELECT * FROM boots WHERE ended_at IS NULL ORDER BY id LIMIT :limit;
 
+-- name: page_of_boots_alive
+-- The same, a page at a time.
+SELECT * FROM boots WHERE ended_at IS NULL AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: page_of_boots_ended
+-- Boots that have ended, the latest start first.
+SELECT * FROM boots WHERE ended_at IS NOT NULL AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: carried_by_boots
+-- How many runs each of these boots carries, and the latest beat of them.
+SELECT claimed_by, COUNT(*), MAX(beat_at) FROM runs
+ WHERE claimed_by IN :ids[] AND status = 'running'
+ GROUP BY claimed_by ORDER BY claimed_by;
+
 -- name: boots_alive_at
 -- Those of them whose host begins with this text.
 SELECT * FROM boots

@@ -1,0 +1,88 @@
+"""Deliveries: messages to people that failed, or that are still to be sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.views.browser import Visitor
+from holdfast.web.page_kinds import Action, Confirmation, Page, Query
+
+PAGE = 30
+FAILED, OWED = "failed", "owed"
+# The kind of failure of a delivery that may have arrived.
+IN_DOUBT = "in_doubt"
+
+
+async def load(visitor: Visitor, query: Query) -> dict[str, Any]:
+    which = OWED if query.get("which") == OWED else FAILED
+    found = await visitor.ask("deliveries.list", which=which, limit=PAGE, pageToken=query.get("page") or None)
+    return {"found": found, "which": which, "in_doubt": IN_DOUBT}
+
+
+async def ask_retry(visitor: Visitor, query: Query) -> Confirmation:  # noqa: ARG001 - as every action has it
+    says = ["The gateway sends the message again, as soon as it can."]
+    if query.get("kind") == IN_DOUBT:
+        says.append(
+            "An earlier attempt may have arrived: it may arrive twice, unless the receiver checks its key."
+        )
+    return Confirmation(title="Send it again?", says=tuple(says), lines=_lines(query), confirm="Send again")
+
+
+async def retry(visitor: Visitor, form: Query) -> str:
+    return _said(await visitor.ask("deliveries.retry", deliveryId=form["deliveryId"]))
+
+
+async def ask_confirm(visitor: Visitor, query: Query) -> Confirmation:  # noqa: ARG001 - as every action has it
+    return Confirmation(
+        title="Has it arrived?",
+        says=(
+            "Say so only if the recipient has the message: then it counts as delivered.",
+            "It is not sent again.",
+        ),
+        lines=_lines(query),
+        confirm="It arrived",
+    )
+
+
+async def confirm(visitor: Visitor, form: Query) -> str:
+    return _said(await visitor.ask("deliveries.confirm", deliveryId=form["deliveryId"]))
+
+
+async def ask_dismiss(visitor: Visitor, query: Query) -> Confirmation:  # noqa: ARG001 - as every action has it
+    return Confirmation(
+        title="Drop this message?",
+        says=("Nothing more of it is sent, and the recipient is not told.",),
+        lines=_lines(query),
+        confirm="Drop",
+        is_dangerous=True,
+    )
+
+
+async def dismiss(visitor: Visitor, form: Query) -> str:
+    return _said(await visitor.ask("deliveries.dismiss", deliveryId=form["deliveryId"]))
+
+
+def _lines(query: Query) -> tuple[str, ...]:
+    to = query.get("to", "")
+    return (f"{query['deliveryId']}{f' to {to}' if to else ''}",)
+
+
+def _said(changed: Any) -> str:
+    return f"Done: {changed.next}."
+
+
+PAGES = [
+    Page(
+        path="/deliveries",
+        title="Deliveries",
+        template="deliveries.html",
+        load=load,
+        section="deliveries",
+        follows="delivery",
+    )
+]
+ACTIONS = [
+    Action(name="deliveries.retry", ask=ask_retry, act=retry),
+    Action(name="deliveries.confirm", ask=ask_confirm, act=confirm),
+    Action(name="deliveries.dismiss", ask=ask_dismiss, act=dismiss),
+]

@@ -58,8 +58,8 @@ from holdfast.api.method_kinds import writes as _writes
 from holdfast.api.method_kinds import writes_own as _writes_own
 from holdfast.api.openclaw_methods import OPENCLAW_METHODS
 from holdfast.api.params import Nothing
-from holdfast.api.timeline_methods import TIMELINE_METHODS
 from holdfast.api.throughput_methods import THROUGHPUT_METHODS
+from holdfast.api.timeline_methods import TIMELINE_METHODS
 from holdfast.api.worker_methods import WORKER_METHODS
 from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView

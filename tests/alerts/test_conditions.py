@@ -289,7 +289,9 @@ def test_a_rule_in_two_files_is_refused(tmp_path: Path) -> None:
         ("quiet_hours: {start: '07:00'}", "would never end"),
         ("quiet_hours: {start: '22:00', tz: Mars}", "name a time zone of the IANA list"),
         ("quiet_hours: {let_through: [bad]}", "policies.quiet_hours.let_through"),
-        ("approval: {effects: [opaque]}", "policies.approval in HOME/config/policies.yaml is not supported"),
+        ("approval: {effects: [opaqe]}", "policies.approval.effects in HOME/config/policies.yaml is"),
+        ("approval: {effects: [read]}", "policies.approval.effects in HOME/config/policies.yaml is"),
+        ("approval: {effect: [opaque]}", "did you mean policies.approval.effects"),
         ("concurrency: {gateway: 0}", "policies.concurrency.gateway"),
     ],
 )

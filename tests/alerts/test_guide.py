@@ -11,6 +11,7 @@ from holdfast.config.alerts import AlertSettings, default_alerts
 from holdfast.config.files import load
 from holdfast.core.alert import RULE_ACTIONS
 from holdfast.core.alert_condition import FIGURES
+from holdfast.core.effect import EffectClass
 from tests.config.homes import write
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "alerts.md"
@@ -58,6 +59,7 @@ def test_the_policies_of_the_guide_do_what_it_says(tmp_path: Path) -> None:
     assert (config.gateway.capacity, config.upkeep.keep_days) == (200, {"python": 14.0})
     assert loaded.source_of("gateway.capacity") == str(tmp_path / "config" / "policies.yaml")
     assert config.policies.quiet_hours.hours is not None
+    assert config.policies.approval.classes == {EffectClass.OPAQUE}
 
 
 def test_a_home_without_rules_has_those_of_the_seed(tmp_path: Path) -> None:

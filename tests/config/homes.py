@@ -153,6 +153,7 @@ EVERY_KEY: dict[str, Any] = {
             "tz": "Europe/Berlin",
             "let_through": ["warning", "critical"],
         },
+        "approval": {"effects": ["opaque", "keyed"]},
     },
 }
 

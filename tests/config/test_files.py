@@ -327,11 +327,6 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
             "",
             "HOME/config/agent.toml would have no effect, only agents, schedules, channels",
         ),
-        (
-            "config/policies.yaml",
-            "approval:\n  effects: [opaque]\n",
-            "policies.approval in HOME/config/policies.yaml is not supported: no setting lets",
-        ),
     ],
 )
 def test_a_document_that_would_mislead_is_refused(tmp_path: Path, name: str, content: str, says: str) -> None:

@@ -58,3 +58,20 @@ async def at_door() -> None:
 async def waits(run: hf.Run) -> str:
     await run.step(at_door)
     return await run.step(end, "waits")
+
+
+@hf.opaque
+async def mail() -> str:
+    note("mailed")
+    return "sent"
+
+
+@hf.task
+async def mails(run: hf.Run) -> str:
+    return await run.step(mail)
+
+
+@hf.task(backoff="0s")
+async def fails(run: hf.Run) -> None:
+    note("tried")
+    raise ValueError("no")

@@ -18,6 +18,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.campaign import CampaignSpec, Item, Phase
 from holdfast.core.transitions import CampaignStatus, RunStatus, TaskStatus
+from tests.config.homes import write
 from tests.crash.carried_tasks import WORLD
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.ledger_address import LedgerAddress
@@ -227,6 +228,33 @@ def test_a_signal_drains_and_a_second_one_stops_at_once(fleet: Fleet, count: int
 
     assert worker.wait(PATIENCE_S) == 0
     assert _run_status(fleet, task_id) is RunStatus.PAUSED_FOR_RESTART
+
+
+def test_a_worker_obeys_the_policies_of_approval_and_retry(fleet: Fleet) -> None:
+    write(
+        fleet.place.home,
+        "config/policies.yaml",
+        {"approval": {"effects": ["opaque"]}, "retry": {"attempts": 2}},
+    )
+
+    async def begin(holdfast: hf.Holdfast) -> list[str]:
+        from tests.crash.carried_tasks import fails, mails
+
+        return [(await holdfast.start(mails())).id, (await holdfast.start(fails())).id]
+
+    async def approve(holdfast: hf.Holdfast) -> None:
+        (effect,) = await holdfast.reviews()
+        await holdfast.resolve(effect.id, "retry")
+
+    mailing, failing = fleet.ledger(begin)
+    worker = fleet.start()
+    fleet.until(lambda: _status(fleet, mailing) is TaskStatus.NEEDS_REVIEW)
+    fleet.until(lambda: _status(fleet, failing) is TaskStatus.FAILED)
+    assert fleet.lines() == [("tried", worker.pid)] * 2
+
+    fleet.ledger(approve)
+    fleet.until(lambda: _status(fleet, mailing) is TaskStatus.SUCCEEDED)
+    assert fleet.lines()[2:] == [("mailed", worker.pid)]
 
 
 def test_a_worker_goes_on_after_its_database_was_away(tmp_path: Path, quick_path: Path) -> None:

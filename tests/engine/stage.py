@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.checkpoint import ResumeReason
-from holdfast.core.effect import Effect
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.events import Event, EventKind
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.run import RunRecord
@@ -54,6 +54,8 @@ class Stage:
         self.landing_s = 30.0
         # Up to this size, results of steps stay when their turn has committed.
         self.keep_bytes = KEEP_RESULTS_BYTES
+        # Effects of these classes wait for a person's approval.
+        self.approval = frozenset[EffectClass]()
         # What steps get in place of `hf.secret`.
         self.secrets = Secrets()
         self._locks = locks
@@ -87,6 +89,7 @@ class Stage:
             landing_s=self.landing_s,
             keep_bytes=self.keep_bytes,
             secrets=self.secrets,
+            approval=self.approval,
         )
         await record_attempts(self.store, {name: task.named_attempts for name, task in self._known.items()})
         await self._rescuer.rescue_dead_boots()

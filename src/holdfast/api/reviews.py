@@ -153,7 +153,7 @@ def resolving_effect(
         return ResolvedView(
             decision=asked.decision,
             review=ReviewView.of(effect, task),
-            next=f"{_meaning(asked.decision, has_result=has_result)}; "
+            next=f"{_meaning(asked.decision, effect, has_result=has_result)}; "
             + what_next(task, has_gateway=has_gateway),
         )
 
@@ -178,8 +178,12 @@ def _not_in_doubt(effect: Effect) -> IllegalMove:
     return IllegalMove("effect", effect.id, effect.status.value, f"reviewed ({before})")
 
 
-def _meaning(decision: str, *, has_result: bool) -> str:
+def _meaning(decision: str, effect: Effect, *, has_result: bool) -> str:
     match decision:
+        case "retry" if effect.is_unapproved:
+            return "it is approved, and will be performed"
+        case "compensate" if effect.is_unapproved:
+            return "it is not performed, and its step fails"
         case "done":
             return (
                 "the step is done, with the result you gave (if its type is wrong, the task needs a review "

@@ -49,8 +49,11 @@ class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
     exits_to_restart: bool = False
 
 
-def load_modules(places: Sequence[str], *, only: Sequence[str] = ()) -> Tasks:
+def load_modules(
+    places: Sequence[str], *, only: Sequence[str] = (), default_attempts: int | None = None
+) -> Tasks:
     """The tasks of these modules and files, by name: also those that they import. `only` chooses some.
+    Tasks that do not say themselves how often they are tried are tried `default_attempts` times, if given.
 
     Raises BadInput, which names the module: it cannot be imported, it has no tasks, or two of them have
     different tasks of one name.
@@ -76,7 +79,10 @@ def load_modules(places: Sequence[str], *, only: Sequence[str] = ()) -> Tasks:
             "--tasks",
             f"there is no task {unknown[0]!r} in these modules; they have {', '.join(sorted(found))}",
         )
-    return {name: one for name, one in found.items() if not only or name in only}
+    chosen = {name: one for name, one in found.items() if not only or name in only}
+    if default_attempts is None:
+        return chosen
+    return {name: one.with_default_attempts(default_attempts) for name, one in chosen.items()}
 
 
 def check_place(settings: Settings) -> None:
@@ -159,6 +165,7 @@ async def _run(
                 "max_idle_attempts": restart.max_attempts_without_progress,
                 "resume_concurrency": restart.resume_concurrency,
                 "wakes": order.config.wakes.options,
+                "approval": order.config.policies.approval.classes,
             },
             settings_took=order.took,
             on_ready=ready,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 if TYPE_CHECKING:
     from holdfast.app.parts import Parts
     from holdfast.config.sections import Config
+    from holdfast.core.effect import EffectClass
     from holdfast.core.smart_wake import WakeOptions
     from holdfast.core.task import Task
     from holdfast.engine.aio.trouble_log import TroubleLog
@@ -40,6 +41,7 @@ class WorkerOptions(TypedDict, total=False):
     family: Family | None
     troubles: TroubleLog
     wakes: WakeOptions
+    approval: frozenset[EffectClass]
 
 
 def build_worker(parts: Parts, tasks: Tasks, **options: Unpack[WorkerOptions]) -> Worker:
@@ -69,4 +71,5 @@ def gateway_worker(
         max_idle_attempts=restart.max_attempts_without_progress,
         resume_concurrency=restart.resume_concurrency,
         wakes=config.wakes.options,
+        approval=config.policies.approval.classes,
     )

@@ -120,7 +120,7 @@ def _order(
     names = [name.strip() for given in only for name in given.split(",")]
     if only and not all(names):
         raise BadInput("--tasks", "write the names of tasks, separated by commas: --tasks analyse,summarise")
-    tasks = load_modules(places, only=names)
+    tasks = load_modules(places, only=names, default_attempts=config.policies.retry.attempts)
     limit = timedelta(seconds=config.gateway.restart.drain_timeout_s)
     return WorkerOrder(
         settings=call.settings,

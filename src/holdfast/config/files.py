@@ -105,7 +105,6 @@ class _Reading:
 
     def _take_document(self, path: Path, document: Tree) -> None:
         self._paths.append(path)
-        _check_approval(path, document)
         if "alerts" in document:
             try:
                 document = document | {"alerts": named_rules(document["alerts"])}
@@ -256,16 +255,6 @@ def _section_files(folder: Path) -> dict[str, Path]:
         raise SettingsError(f"{documents.find(folder, name)} would have no effect, {why}: move it elsewhere")
     found = {section: documents.find(folder, section) for section in sections}
     return {section: path for section, path in found.items() if path is not None}
-
-
-def _check_approval(path: Path, document: Tree) -> None:
-    """Refuse a policy that would be expected here and that has no effect, with what to do instead."""
-    policies = document.get("policies")
-    if isinstance(policies, dict) and "approval" in policies:
-        raise SettingsError(
-            f"policies.approval in {path} is not supported: no setting lets a person approve effects before "
-            "they are performed; ask in the program, with `await run.ask(…)`, and remove this key"
-        )
 
 
 def camel(name: str) -> str:

@@ -384,6 +384,11 @@ KEYS: tuple[Key, ...] = (
     Key("policies.quiet_hours.end", _LIVE, "Until when"),
     Key("policies.quiet_hours.tz", _LIVE, "The time zone of these times"),
     Key("policies.quiet_hours.let_through", _LIVE, "Severities whose notices are sent at once all the same"),
+    Key(
+        "policies.approval.effects",
+        _RESTART,
+        "Classes of effects that a person approves before each is performed: `holdfast reviews list`",
+    ),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 

@@ -1,4 +1,4 @@
-"""PolicySettings: what holds for all work: retention, concurrency, retries and quiet hours."""
+"""PolicySettings: what holds for all work: retention, concurrency, retries, quiet hours and approval."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core.alert import AlertSeverity
 from holdfast.core.campaign import MAX_CONCURRENCY
+from holdfast.core.effect import EffectClass
 from holdfast.core.errors import BadInput
 from holdfast.core.quiet_hours import QuietHours
 
@@ -61,6 +62,16 @@ class QuietHoursPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return QuietHours(start=start, end=end, zone=zone, let_through=passing)
 
 
+class ApprovalPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which effects a person approves before they are performed."""
+
+    effects: list[Literal["keyed", "opaque", "verifiable"]] = []
+
+    @property
+    def classes(self) -> frozenset[EffectClass]:
+        return frozenset(map(EffectClass, self.effects))
+
+
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The section `policies`."""
 
@@ -69,6 +80,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     concurrency: ConcurrencyPolicy = ConcurrencyPolicy()
     retry: RetryPolicy = RetryPolicy()
     quiet_hours: QuietHoursPolicy = QuietHoursPolicy()
+    approval: ApprovalPolicy = ApprovalPolicy()
 
 
 def _time(field: str, text: str) -> time:

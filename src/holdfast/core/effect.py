@@ -11,6 +11,7 @@ from holdfast.core.clock import from_micros
 from holdfast.core.ids import EffectId, RunId, TaskId
 from holdfast.core.seal_mode import SEALED
 from holdfast.core.step import Step
+from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 
 
@@ -23,8 +24,12 @@ class EffectClass(StrEnum):
     OPAQUE = "opaque"
 
 
+# The kind of failure of an effect that is not performed before a person approves it.
+NOT_APPROVED = "not_approved"
+
+
 class Decision(StrEnum):
-    """What a person decides about an effect whose outcome is unknown."""
+    """What a person decides about an effect whose outcome is unknown, or that needs approval."""
 
     DONE = "done"
     RETRY = "retry"
@@ -75,6 +80,15 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.review is None:
             return False
         return msgspec.json.decode(self.review, type=Review).decision is Decision.COMPENSATE
+
+    @property
+    def is_unapproved(self) -> bool:
+        """Whether it was put before a person, or decided by one, without having been performed."""
+        if self.status not in (EffectStatus.UNKNOWN, EffectStatus.FAILED):
+            return False
+        if self.outcome is None or self.outcome is SEALED:
+            return False
+        return msgspec.json.decode(self.outcome, type=Failure).kind == NOT_APPROVED
 
     @property
     def created_at(self) -> datetime:

@@ -497,9 +497,14 @@ def ended_with(parent_id: str) -> str:
 
 
 def doubt_effects(tx: Tx, task_id: str, *, now: datetime) -> None:
-    """Ask a person about effects that were interrupted: no run will settle them any more."""
+    """Ask a person about effects that were interrupted: no run will settle them any more.
+
+    An effect that waits for approval is withdrawn: no run will perform it any more.
+    """
     for effect in tx.effects.unsettled([task_id]).get(task_id, ()):
-        if effect.status is EffectStatus.INTENT:
+        if effect.status is EffectStatus.UNKNOWN and effect.is_unapproved:
+            tx.effects.settle(effect, EffectStatus.FAILED, outcome=effect.outcome, now=now)
+        elif effect.status is EffectStatus.INTENT:
             why = "its task ended while it was being done"
             outcome = msgspec.json.encode(Failure(kind="unknown", message=why))
             tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=outcome, now=now)

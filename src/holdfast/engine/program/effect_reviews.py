@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
-from holdfast.core.effect import Decision, Effect, EffectClass, Review
+from holdfast.core.effect import NOT_APPROVED, Decision, Effect, EffectClass, Review
 from holdfast.core.errors import IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id
@@ -29,7 +29,7 @@ _CERTAIN = "did_not_happen"
 
 
 class Compensated(Exception):
-    """A person decided that the effect is undone; the step failed."""
+    """A person decided that the effect is undone, or not performed at all; the step failed."""
 
 
 # Ledgers store the kind of a failure with its module, so it stays what it was when the class stood there.
@@ -48,7 +48,8 @@ def certain(failure: Failure) -> Failure:
 def is_certain(effect: Effect) -> bool:
     """Whether it is known that a failed effect did not happen: its author, `verify` or a person says so."""
     failure = failure_in(effect)
-    return effect.review is not None or failure.kind == "not_begun" or failure.facts.get(_CERTAIN) is True
+    is_unperformed = failure.kind in ("not_begun", NOT_APPROVED)
+    return effect.review is not None or is_unperformed or failure.facts.get(_CERTAIN) is True
 
 
 def may_have_happened(effect: Effect) -> bool:
@@ -88,6 +89,15 @@ def doubt(tx: Tx, effect: Effect, failure: Failure, now: datetime) -> Effect:
     why = failure.message
     tx.emit(EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=effect.task_id, step=effect.name, why=why)
     return tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=msgspec.json.encode(failure), now=now)
+
+
+def unapproved(effect_class: EffectClass) -> Failure:
+    """Why an effect that the policies hold back waits for a person."""
+    message = (
+        f"it was not performed yet: policies.approval asks a person before each {effect_class.value} effect; "
+        "`retry` performs it, `skip` leaves it out, `compensate` fails its step"
+    )
+    return Failure(kind=NOT_APPROVED, message=message)
 
 
 def doubting(effect: Effect, claim: Claim, beside: Iterable[Key], now: datetime) -> Callable[[Tx], None]:
@@ -182,6 +192,8 @@ async def follow_review(stepper: StepRunner, doing: StepCall, effect: Effect) ->
     review = None if effect.review is None else msgspec.json.decode(effect.review, type=Review)
     if review is None or review.decision is not Decision.COMPENSATE:
         return
+    if effect.is_unapproved:  # there is nothing to undo
+        raise await stepper.failed(doing, Compensated("a person did not approve it; it was not performed"))
     compensate = doing.options.compensate
     if compensate is not None:
         await stepper.call_instead(compensate, doing, f"{effect.idempotency_key}-compensation")

@@ -28,7 +28,14 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
 from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Called, Key, TaskHistory, inside_step
-from holdfast.engine.program.effect_reviews import certain, doubt, failure_in, follow_review, is_certain
+from holdfast.engine.program.effect_reviews import (
+    certain,
+    doubt,
+    failure_in,
+    follow_review,
+    is_certain,
+    unapproved,
+)
 from holdfast.engine.program.effect_settling import (
     Again,
     Definite,
@@ -199,6 +206,9 @@ class Effects:
 
     async def _next_outcome(self, doing: StepCall, spec: EffectSpec, effect: Effect | None) -> Outcome:
         """What comes of the next attempt, or of the one that an earlier life began."""
+        if effect is None and spec.effect_class in self._live.place.approval:
+            await self._ask_first(doing, spec, 1, unapproved(spec.effect_class))
+            return None
         if effect is None:
             outcome = await self._attempt(doing, spec, 1)
         elif effect.status is EffectStatus.INTENT:
@@ -215,18 +225,25 @@ class Effects:
         doing.key = (scope, name, f"{occurrence}~{digest_in_key(doing, self._live.sealing)}")
         is_known, result = self._stepper.remembered(doing)
         if not is_known and doing.key not in self._past.effects:
-            live, now = self._live, self._live.clock.now()
-            effect = self._intent(doing, spec, 1, to_micros(now))
-
-            def note_doubt(tx: Tx) -> Effect:
-                if not tx.effects.begin(effect, live.claim):
-                    raise Drift(f"step {name}", f"another effect has its key {effect.idempotency_key}")
-                if tx.effects.again(effect).status is EffectStatus.INTENT:
-                    tell_drift(tx, live.claim, doing, drift, now)
-                return doubt(tx, effect, Failure(kind="unknown", message=drift.problem), now)
-
-            self._past.effects[doing.key] = await live.write(note_doubt)
+            failure = Failure(kind="unknown", message=drift.problem)
+            await self._ask_first(doing, spec, 1, failure, drift=drift)
         return is_known, result
+
+    async def _ask_first(
+        self, doing: StepCall, spec: EffectSpec, generation: int, why: Failure, *, drift: Drift | None = None
+    ) -> None:
+        """Note the effect and put it before a person, in one write and without performing it."""
+        live, now = self._live, self._live.clock.now()
+        effect = self._intent(doing, spec, generation, to_micros(now))
+
+        def note_doubt(tx: Tx) -> Effect:
+            if not tx.effects.begin(effect, live.claim):
+                raise Drift(f"step {doing.name}", f"another effect has its key {effect.idempotency_key}")
+            if drift is not None and tx.effects.again(effect).status is EffectStatus.INTENT:
+                tell_drift(tx, live.claim, doing, drift, now)
+            return doubt(tx, effect, why, now)
+
+        self._past.effects[doing.key] = await live.write(note_doubt)
 
     async def reviewed(self, doing: StepCall) -> tuple[bool, Any, int]:
         """Waits for a person's decision, if one is missing. Whether the result is known, the result, and the
@@ -249,6 +266,10 @@ class Effects:
         settler = self.settler
         # Two attempts with one key: that the second did nothing does not say that of the first.
         has_own_key = effect.idempotency_key == key_of(effect.task_id, doing, effect.generation)
+        if effect.is_unapproved and settler.has_other_arguments(doing, effect):
+            # A person approved another call than the one that the program makes now.
+            await self._ask_first(doing, spec, effect.generation + 1, unapproved(spec.effect_class))
+            return None
         if effect.review is not None or (has_own_key and is_certain(effect)):
             return await self._attempt(doing, spec, effect.generation + 1)
         failure = failure_in(effect)

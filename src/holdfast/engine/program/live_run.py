@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, SystemClock, to_micros
+from holdfast.core.effect import EffectClass
 from holdfast.core.errors import CannotSeal, ClaimLost, PageDamaged, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
@@ -73,6 +74,8 @@ class RunHost(msgspec.Struct, frozen=True, kw_only=True):
     # Up to this size, results of steps stay when their turn has committed.
     keep_bytes: int = KEEP_RESULTS_BYTES
     secrets: Secrets = msgspec.field(default_factory=Secrets)
+    # Effects of these classes are not performed before a person approves them.
+    approval: frozenset[EffectClass] = frozenset()
     # How runs are saved before their time limit, and woken.
     wakes: WakeOptions = WakeOptions()
     # Ends many runs in one write.

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, ResumeReason
 from holdfast.core.claim import DEFAULT_LEASE, Claim
 from holdfast.core.clock import Clock
+from holdfast.core.effect import EffectClass
 from holdfast.core.errors import CheckpointNotSaved, HoldfastError, ResumesHeld, RowDamaged
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.smart_wake import WakeOptions
@@ -88,12 +89,13 @@ class Worker:
         troubles: TroubleLog | None = None,
         keep_bytes: int = KEEP_RESULTS_BYTES,
         wakes: WakeOptions | None = None,
+        approval: frozenset[EffectClass] = frozenset(),
     ) -> None:
         """`unwind` is the time that programs have after the deadline of a drain to stop by themselves; by
         default the grace. Without `on_restart` every run that asks for a restart is refused. The notary
         hears of everything that is rescued here; `troubles` is shared with other services of the process. Of
         the steps of finished turns, results up to `keep_bytes` stay. `wakes` holds for tasks that set nothing
-        else."""
+        else. Effects of the classes in `approval` wait for a person's approval."""
         self._store = store
         self._clock = clock
         self._life = life
@@ -107,6 +109,7 @@ class Worker:
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._keep_bytes = keep_bytes
         self._wakes = WakeOptions() if wakes is None else wakes
+        self._approval = approval
         self._family = family
         self._troubles = TroubleLog() if troubles is None else troubles
         self._claims = Claims(
@@ -392,6 +395,7 @@ class Worker:
             sleep=getattr(self._clock, "sleep", asyncio.sleep),
             keep_bytes=self._keep_bytes,
             wakes=self._wakes,
+            approval=self._approval,
             secrets=self._secrets,
             ends=BatchedEnds(self._store, self._clock, is_crowded=lambda: len(self._in_flight) >= CROWD),
         )

@@ -10,19 +10,26 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
 import holdfast as hf
 from bench.journal import save_step
 from bench.measure import Report
 from bench.recovery import kill_a_process, recover
+from holdfast.alerts.actions import AlertOptions
+from holdfast.alerts.watch import AlertWatch
+from holdfast.config.alerts import default_alerts
 from holdfast.core.clock import SystemClock
 from holdfast.core.ids import TaskId
+from holdfast.core.progress import CountKind
 from holdfast.core.transitions import CampaignStatus, ItemStatus, TaskStatus
 from holdfast.engine.aio.background import beside
+from holdfast.engine.campaigns.documents import MAX_CONTEXT_BYTES, ContextDocument, read_context
+from holdfast.engine.campaigns.drill_down import groups_of
 from holdfast.engine.campaigns.starting import starting_items
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import Claims
@@ -30,6 +37,7 @@ from holdfast.engine.client.campaigns import Campaigns
 from holdfast.engine.ledger.campaign_progress import ItemChange, settle_items
 from holdfast.progress.starter import CampaignStarter
 from holdfast.store import Store, Tx
+from holdfast.store.campaign_pages import ItemFilter
 from tests.engine.tables import execute
 from tests.engine.workers import carrying
 
@@ -38,6 +46,12 @@ AGENTS = 1000
 ROUNDS = 3
 # How often a campaign may cost as much as the same tasks alone.
 TARGET = 1.5
+# What is read of a large campaign, beside a small one of so many items.
+FEW = 1000
+LOOK_TARGET = 2.0
+_LOOKS = 20
+# Both have a whole page of batches after the middle.
+_PAGE = 40
 _BATCH = 500
 _names = itertools.count()
 OpenStore = Callable[[], Store]
@@ -151,76 +165,152 @@ def fill(store: Store, count: int) -> hf.Campaign:
     return asyncio.run(create())
 
 
-class Rollups:
-    """Ends items of one large campaign, batch after batch, with its counts and without."""
+class Filled:
+    """A running campaign with so many items, filled when it is first asked for."""
 
     def __init__(self, open_store: OpenStore, count: int) -> None:
         self._open_store = open_store
-        self._count = count
-        self._store: Store | None = None
-        self._campaign_id = ""
+        self._opened: Store | None = None
+        self.count = count
+
+    @cached_property
+    def store(self) -> Store:
+        self._opened = self._open_store()
+        return self._opened
+
+    @cached_property
+    def campaign(self) -> hf.Campaign:
+        campaign = fill(self.store, self.count)
+        self.store.write_now(starting_items(campaign.id, now=SystemClock().now(), limit=_BATCH))
+        return campaign
+
+    def start_some(self) -> None:
+        """The next batch of its items."""
+        self.store.write_now(starting_items(self.campaign.id, now=SystemClock().now(), limit=_BATCH))
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+class Rollups:
+    """Ends items of one large campaign, batch after batch, with its counts and without."""
+
+    def __init__(self, filled: Filled) -> None:
+        self._filled = filled
 
     def _started(self) -> list[TaskId]:
         """The tasks of the next batch of items."""
-        if self._store is None:
-            self._store = self._open_store()
-            self._campaign_id = fill(self._store, self._count).id
-        now = SystemClock().now()
-        self._store.write_now(starting_items(self._campaign_id, now=now, limit=_BATCH))
+        filled = self._filled
+        filled.start_some()
 
         def running(tx: Tx) -> list[TaskId]:
             rows = [
                 row
                 for phase in range(len(SPEC.phases))
                 for row in tx.item_phases.page(
-                    self._campaign_id, phase, status=ItemStatus.RUNNING, limit=_BATCH
+                    filled.campaign.id, phase, status=ItemStatus.RUNNING, limit=_BATCH
                 )
             ]
             return [row.task_id for row in rows if row.task_id is not None]
 
-        return self._store.read_now(running)
+        return filled.store.read_now(running)
 
     def kept_us(self) -> float:
         """Microseconds for the end of an item with its counts, slots and needs."""
         tasks, now = self._started(), SystemClock().now()
-        assert self._store is not None
         changes = [
             ItemChange(task_id=task, at=now, status=TaskStatus.SUCCEEDED, result=b'{"lines":652000}')
             for task in tasks
         ]
 
         def end(tx: Tx) -> None:
-            settle_items(tx, self._campaign_id, changes)
+            settle_items(tx, self._filled.campaign.id, changes)
 
         started = time.perf_counter()
-        self._store.write_now(end)
+        self._filled.store.write_now(end)
         return 1e6 * (time.perf_counter() - started) / len(tasks)
 
     def bare_us(self) -> float:
         """Microseconds for the same rows alone: no counts, no slots, and no next phase."""
         tasks, now = self._started(), SystemClock().now()
-        assert self._store is not None
 
         def end(tx: Tx) -> None:
             rows = tx.item_phases.of_tasks(tasks)
             tx.item_phases.end([structs.replace(row, status=ItemStatus.DONE) for row in rows], now=now)
 
         started = time.perf_counter()
-        self._store.write_now(end)
+        self._filled.store.write_now(end)
         spent = 1e6 * (time.perf_counter() - started) / len(tasks)
-        self._store.write_now(lambda tx: tx.slots.release(tasks))
+        self._filled.store.write_now(lambda tx: tx.slots.release(tasks))
         return spent
 
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+
+class Looks:
+    """What people, agents and rules read of a running campaign."""
+
+    def __init__(self, filled: Filled) -> None:
+        self._filled = filled
+
+    def context_us(self) -> float:
+        """The document of `holdfast progress --context`."""
+
+        def read(tx: Tx) -> ContextDocument:
+            return read_context(tx, tx.campaigns.get(self._filled.campaign.id), now=SystemClock().now())
+
+        found: list[ContextDocument] = []
+        spent = self._read_us(lambda tx: found.append(read(tx)))
+        size = len(msgspec.json.format(msgspec.json.encode(found[-1])))
+        assert size <= MAX_CONTEXT_BYTES, size
+        return spent
+
+    def page_us(self) -> float:
+        """A page of batches and a page of items in the middle of the campaign."""
+        campaign, middle = self._filled.campaign, self._filled.count // 2
+
+        def read(tx: Tx) -> None:
+            batches, _ = groups_of(
+                tx, campaign, 0, CountKind.BATCH, token=str(middle // campaign.spec.batch_size), limit=_PAGE
+            )
+            wanted = ItemFilter(status=ItemStatus.PENDING)
+            items = tx.campaign_pages.items(campaign.id, 0, wanted, after=middle, limit=_PAGE)
+            assert batches
+            assert items
+
+        return self._read_us(read)
+
+    def _read_us(self, read: Callable[[Tx], object]) -> float:
+        store = self._filled.store
+        store.read_now(read)
+        started = time.perf_counter()
+        for _ in range(_LOOKS):
+            store.read_now(read)
+        return 1e6 * (time.perf_counter() - started) / _LOOKS
+
+    def tick_us(self) -> float:
+        """One pass of the default alert rules, which raises nothing."""
+        assert self._filled.campaign.status is CampaignStatus.RUNNING
+        rules = tuple(rule.tried_rule(name) for name, rule in default_alerts().items())
+        watch = AlertWatch(self._filled.store, SystemClock(), AlertOptions(rules=rules), grace_s=0.0)
+
+        async def passes() -> float:
+            await watch.run_once()
+            started = time.perf_counter()
+            for _ in range(_LOOKS):
+                assert (await watch.run_once()).raised == ()
+            return 1e6 * (time.perf_counter() - started) / _LOOKS
+
+        return asyncio.run(passes())
 
 
 # --- recovery
 
 
-def work_and_die(open_store: OpenStore, locks: Path, agents: int) -> None:
-    """In its own process: a campaign with so many agents, each with one saved step, then SIGKILL."""
+def work_and_die(open_store: OpenStore, locks: Path, agents: int, count: int) -> None:
+    """In its own process: a campaign with so many agents, each with one saved step, then SIGKILL.
+
+    It has `count` items in two phases.
+    """
 
     async def die() -> None:
         clock = SystemClock()
@@ -228,7 +318,7 @@ def work_and_die(open_store: OpenStore, locks: Path, agents: int) -> None:
         life = await Life.begin(store, clock, locks=locks)
         campaigns, claims = Campaigns(store, clock), Claims(store, clock, life.id)
         spec = hf.CampaignSpec(phases=SPEC.phases, concurrency=agents)
-        await campaigns.create("bench", spec, items(2 * agents))
+        await campaigns.create("bench", spec, items(count))
         campaign = await campaigns.start("bench")
         while (await store.write(starting_items(campaign.id, now=clock.now()))).has_more:
             pass
@@ -241,8 +331,9 @@ def work_and_die(open_store: OpenStore, locks: Path, agents: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _recover_campaign(open_store: OpenStore, locks: Path, agents: int) -> float:
-    child = multiprocessing.get_context("fork").Process(target=work_and_die, args=(open_store, locks, agents))
+def _recover_campaign(open_store: OpenStore, locks: Path, agents: int, *, count: int) -> float:
+    args = (open_store, locks, agents, count)
+    child = multiprocessing.get_context("fork").Process(target=work_and_die, args=args)
     child.start()
     child.join()
     if child.exitcode != -signal.SIGKILL:
@@ -268,6 +359,18 @@ def _bench(report: Report, database: str, fresh: OpenStore, *, count: int) -> No
     )
 
 
+def _bench_looks(report: Report, filled: Filled, few: Filled) -> None:
+    """What is read of a large campaign must cost no more than of a small one."""
+    large, small = Looks(filled), Looks(few)
+    beside = f"of {filled.count:,} items, beside {few.count:,}"
+    for what, ours, raw in (
+        ("the context document of a campaign", large.context_us, small.context_us),
+        ("a page of batches and of items of a campaign", large.page_us, small.page_us),
+        ("a tick of the alert rules over a campaign", large.tick_us, small.tick_us),
+    ):
+        report.times(f"SQLite: {what} {beside}", ours, raw, target=LOOK_TARGET, rounds=5, unit="us")
+
+
 def bench_sqlite(
     report: Report, directory: Path, open_store: Callable[[Path], Store], *, count: int, many: int
 ) -> None:
@@ -286,7 +389,8 @@ def bench_sqlite(
         target=None,
         rounds=1,
     )
-    rollups = Rollups(fresh, many)
+    filled, few = Filled(fresh, many), Filled(fresh, FEW)
+    rollups = Rollups(filled)
     report.times(
         f"SQLite: end an item of {many:,}, with all counts",
         rollups.kept_us,
@@ -295,7 +399,9 @@ def bench_sqlite(
         rounds=5,
         unit="us",
     )
-    rollups.close()
+    _bench_looks(report, filled, few)
+    filled.close()
+    few.close()
     agents = min(AGENTS, count)
     place = f"{next(_names)}"
 
@@ -304,8 +410,8 @@ def bench_sqlite(
         return act(lambda: open_store(home / "ledger.db"), home / "boots", agents)
 
     report.times(
-        f"SQLite: recover {agents:,} agents of a campaign after SIGKILL, beside tasks",
-        partial(recovered, _recover_campaign),
+        f"SQLite: recover {agents:,} agents of a campaign of {count:,} items after SIGKILL",
+        partial(recovered, partial(_recover_campaign, count=count)),
         partial(recovered, _recover_tasks),
         target=None,
         rounds=ROUNDS,

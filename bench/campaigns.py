@@ -47,10 +47,9 @@ ROUNDS = 3
 # How often a campaign may cost as much as the same tasks alone.
 TARGET = 1.5
 # What is read of a large campaign, beside a small one of so many items.
-FEW = 1000
+FEW = 10_000
 LOOK_TARGET = 2.0
 _LOOKS = 20
-# Both have a whole page of batches after the middle.
 _PAGE = 40
 _BATCH = 500
 _names = itertools.count()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.effect import Decision, Effect, EffectClass
+from holdfast.core.effect import NOT_APPROVED, Decision, Effect, EffectClass
 from holdfast.core.task import Failure, RuntimeName
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.store import Store
@@ -24,12 +24,8 @@ IN_DOUBT = msgspec.json.encode(Failure(kind="unknown", message="the line went de
 
 def in_doubt(store: Store, task: dict[str, Any] | None = None, **changes: Any) -> Effect:
     """An effect of unknown outcome whose run waits for a review of it."""
-    effect = an_effect(
-        status=EffectStatus.UNKNOWN,
-        outcome=IN_DOUBT,
-        request=b'["boot_x","00","to=ada, amount=3"]',
-        **changes,
-    )
+    usual = {"outcome": IN_DOUBT, "request": b'["boot_x","00","to=ada, amount=3"]'}
+    effect = an_effect(status=EffectStatus.UNKNOWN, **usual | changes)
     run = stored_run(store, RunStatus.WAITING, task=task, waits_on=f"review:{effect.id}")
     effect = msgspec.structs.replace(effect, task_id=run.task_id, run_id=run.id)
     store.write_now(lambda tx: tx.effects.create(effect))
@@ -332,6 +328,24 @@ def test_a_decision_as_json_says_what_happens_next(run: Run) -> None:
     assert view["review"]["effect"]["status"] == "failed"
     assert view["review"]["taskStatus"] == "queued"
     assert "performed again, with a new idempotency key" in view["next"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "next_step"),
+    [
+        ("retry", "it is approved, and will be performed"),
+        ("compensate", "it is not performed, and its step fails"),
+    ],
+)
+def test_a_decision_about_an_effect_that_needs_approval_says_what_happens_next(
+    run: Run, ledger: Opens, decision: str, next_step: str
+) -> None:
+    waits = msgspec.json.encode(Failure(kind=NOT_APPROVED, message="policies.approval asks a person"))
+    with ledger() as store:
+        effect = in_doubt(store, outcome=waits)
+
+    assert "policies.approval asks" in run("reviews", "list").out
+    assert next_step in run("reviews", "resolve", effect.id, decision).out
 
 
 def test_a_retry_is_done_again_with_a_new_key(run: Run) -> None:

@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-PLACES: dict[str, str] = {}
+PLACES: dict[str, str] = {
+    "/tasks/{task}": "/dashboard/tasks/{done}",
+    "/tasks/{task}/timeline": "/dashboard/tasks/{done}/timeline",
+    "/reviews/{effect}": "/dashboard/reviews/{effect}",
+}

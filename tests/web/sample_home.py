@@ -135,4 +135,5 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
         )
 
     gateway.until(is_filled, "the sample home is filled")
+    ids["effect"] = gateway.call("reviews.list")["reviews"][0]["effect"]["id"]
     return ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,9 @@ from holdfast.config.sections import AgentSettings, Config
 from holdfast.core.claim import Boot
 from holdfast.core.errors import BadInput
 from holdfast.core.ids import BootId
+from holdfast.core.schedule import Firing
 from holdfast.core.transitions import FiringStatus
-from holdfast.store import Store
+from holdfast.store import Store, Tx
 from holdfast.testing import FakeClock
 from tests.builders import START, a_firing
 
@@ -58,6 +60,10 @@ def house(store: Store, clock: FakeClock) -> House:
     return House(store, clock)
 
 
+def _create(firing: Firing, tx: Tx) -> None:
+    tx.firings.create(firing)
+
+
 def moments(found: Any, status: str) -> list[str]:
     return [one["at"] for one in found["entries"] if one["status"] == status]
 
@@ -70,7 +76,7 @@ def test_the_calendar_has_what_was_and_what_will_be(house: House) -> None:
         firing = a_firing(
             schedule="nightly", occurrence_at=START - day * (3 - number), status=status, is_retry=number == 2
         )
-        house.store.write_now(lambda tx, one=firing: tx.firings.create(one))
+        house.store.write_now(partial(_create, firing))
 
     found = house.calendar(START - day * 7, START + day * 2)
 

@@ -164,6 +164,7 @@ def fill(gateway: LiveGateway) -> dict[str, str]:
         )
 
     gateway.until(is_filled, "the sample home is filled")
+    ids["effect"] = gateway.call("reviews.list")["reviews"][0]["effect"]["id"]
     return ids
 
 
@@ -180,7 +181,7 @@ def _fill_flows_and_campaigns(gateway: LiveGateway) -> dict[str, str]:
     )
     ids["controlled flow"] = told["flow"]["id"]
     # Nobody knows its tasks, so none of its nodes starts.
-    nodes = [{"id": f"tree-{number:03}", "task": "felling"} for number in range(230)]
+    nodes: list[dict[str, Any]] = [{"id": f"tree-{number:03}", "task": "felling"} for number in range(230)]
     nodes.append({"id": HOSTILE[:60], "task": "felling", "needs": ["tree-000"]})
     ids["large flow"] = gateway.call("flows.create", name="felling", nodes=nodes)["flow"]["id"]
     gateway.call(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -170,7 +171,7 @@ def test_failed_deliveries_are_sent_again_confirmed_or_dropped(visits: Visits, f
     for peer in ("moody Eve", "doubtful Max", "stern Kim"):
         send(gateway, peer, f"for {peer}")
     for peer in ("moody Eve", "doubtful Max", "stern Kim"):
-        gateway.until(lambda one=peer: delivery(gateway, one), f"the delivery to {peer} has failed")
+        gateway.until(partial(delivery, gateway, peer), f"the delivery to {peer} has failed")
     visit = visits.sign_in(gateway)
     visit.goto("/dashboard/deliveries")
     expect(visit.page.locator("tr", has_text="Ada on desk")).to_contain_text("<img src=x")

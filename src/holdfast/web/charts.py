@@ -58,7 +58,9 @@ def done_over_time(throughput: ThroughputView, rate: RateView) -> Chart | None:
     blank: list[float | None] = [None] * (len(times) - 1)
 
     def forecast(label: str, eta: datetime | None, *, is_bound: bool) -> Series:
-        values = [_expected(throughput.done, target, until, eta, at) for at in [until, *ahead]]
+        values: list[float | None] = [
+            _expected(throughput.done, target, until, eta, at) for at in [until, *ahead]
+        ]
         tone = "busy"
         return Series(label=label, tone=tone, values=blank + values, dash=not is_bound, hidden=is_bound)
 

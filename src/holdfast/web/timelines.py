@@ -52,6 +52,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     bands: list[Mark]
     ticks: list[Mark]
     summary: str
+    has_turns: bool
     has_waits: bool
     has_steps: bool
 
@@ -88,13 +89,17 @@ def draw_timeline(view: TimelineView, *, run: int | None = None) -> Drawing:
     """The whole task, or one of its runs."""
     runs = [one for one in view.runs if run in (None, one.number)] or view.runs
     scale = _scale_of(view, runs, is_one=run is not None and len(runs) == 1)
-    lanes = [_lane(one, scale, TOP + LANE * place, view.as_of) for place, one in enumerate(runs)]
+    bands = _bands(view, scale)
+    # The names of the bands stand above the lanes.
+    top = TOP if bands else 0
+    lanes = [_lane(one, scale, top + LANE * place, view.as_of) for place, one in enumerate(runs)]
     return Drawing(
-        height=TOP + LANE * len(lanes) + 22,
+        height=top + LANE * len(lanes) + 22,
         lanes=lanes,
-        bands=_bands(view, scale),
+        bands=bands,
         ticks=_ticks(view, scale),
         summary=_summary(view, runs),
+        has_turns=any(one.turns for one in lanes),
         has_waits=any(one.waits for one in lanes),
         has_steps=any(one.steps for one in lanes),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from playwright.sync_api import expect
 
@@ -26,7 +28,7 @@ def test_each_decision_about_an_effect_has_its_consequence(visits: Visits, fille
         for number, decision in enumerate(("done", "retry", "skip", "compensate"), 1)
     }
     effects = {
-        name: gateway.until(lambda task_id=task_id: effect_of(gateway, task_id), f"{name} waits for a person")
+        name: gateway.until(partial(effect_of, gateway, task_id), f"{name} waits for a person")
         for name, task_id in tasks.items()
     }
     visit = visits.sign_in(gateway)

@@ -103,7 +103,7 @@ from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.up import DashboardLinkView, UnitView, UpView
 from holdfast.views.upkeep import AuditView, MaintenanceView
 from holdfast.views.wakes import WakeHistoryView, WakePageView, WakeView
-from holdfast.views.worker import WorkerView
+from holdfast.views.worker import StartedWorkerView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
@@ -128,7 +128,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "agents resume AGENT": AgentChangedView,
     "agents restart AGENT": AgentChangedView,
     "run MODULE:TASK": FollowedView,
-    "worker MODULE": WorkerView,
+    "worker MODULE": StartedWorkerView,
     "tasks list": TaskPageView,
     "tasks show TASK": TaskDetailView,
     "tasks steps ID": StepPageView,

@@ -78,6 +78,8 @@ def fill(store: Store) -> dict[str, str]:
     """A ledger in which a program has left the secret wherever it may; the ids of what holds it."""
     said = msgspec.json.encode({"password": "x", "said": f"use {SECRET} now"})
     ended = a_task(status=TaskStatus.SUCCEEDED, arguments=said, result=said, ended_at=START)
+    failure = Failure(kind="lost", message=f"no {SECRET} at hand", facts={"step": SECRET})
+    failed = a_task(name="mend", status=TaskStatus.FAILED, failure=failure, ended_at=START)
     task = a_task(status=TaskStatus.RUNNING, arguments=said)
     held = a_run(task, status=RunStatus.RUNNING)
     effect = an_effect(
@@ -111,6 +113,7 @@ def fill(store: Store) -> dict[str, str]:
     def write(tx: Tx) -> str:
         tx.schedules.create(schedule)
         put(tx, ended, a_run(ended, status=RunStatus.SUCCEEDED))
+        put(tx, failed, a_run(failed, status=RunStatus.FAILED))
         put(tx, task, held)
         tx.effects.create(effect)
         tx.questions.create(question)
@@ -143,6 +146,7 @@ def fill(store: Store) -> dict[str, str]:
         "ended": ended.id,
         "task": task.id,
         "effect": effect.id,
+        "question": question.id,
         "checkpoint": checkpoint_id,
         "message": message.id,
     }
@@ -204,6 +208,15 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
         "deliveries.list": [{"which": "failed"}, {"which": "owed"}],
         "cron.get": [{"id": "tide"}],
         "cron.runs": [{"id": "tide"}, {}],
+        "cron.calendar": [
+            {"from": "2026-03-01T00:00:00Z", "to": "2026-05-01T00:00:00Z"} | more
+            for more in ({}, {"id": "tide"})
+        ],
+        "failures.list": [{}, {"name": "mend"}],
+        "ledger.timeline": both,
+        "questions.show": [{"questionId": ids["question"]}],
+        "progress.throughput": [{"campaign": "survey"}],
+        "workers.list": [{}, {"which": "ended"}],
         "chat.history": [{"sessionKey": SESSION}],
         "sessions.transcript": [{"sessionKey": SESSION}],
         "sessions.list": [{"includeDerivedTitles": True, "includeLastMessage": True}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.methods import METHODS
 from holdfast.api.tokens import Tokens
 from holdfast.core.campaign import Campaign, CampaignSpec, Item, Phase
+from holdfast.core.fingerprint import fingerprint_of
 from holdfast.core.manifest import Manifest
 from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
-from holdfast.core.task import Origin
+from holdfast.core.task import Failure, Origin
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
@@ -67,6 +69,7 @@ IMPORTED_FLOW = _CREATED | {
     "status": "queued",
     "updatedAt": "2026-01-01T00:00:00Z",
 }
+SPAN = {"from": "2026-01-01T00:00:00Z", "to": "2026-03-31T00:00:00Z"}
 PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "tasks.list": [("task", {"cursor": "ID"}), ("session", {"sessionKey": "ID"}), ("", {"agentId": "ada"})],
     "tasks.get": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
@@ -112,9 +115,15 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "cron.update": [("schedule", {"id": "ID", "patch": {"enabled": False}})],
     "cron.remove": [("schedule", {"id": "ID"}), ("schedule", {"id": "ID", "force": True})],
     "cron.run": [("schedule", {"id": "ID", "requestId": "x"})],
+    "cron.calendar": [
+        ("schedule", SPAN | {"id": "ID"}),
+        ("schedule", SPAN | {"pageToken": "ID"}),
+        ("", SPAN),
+    ],
     "cron.runs": [("schedule", {"id": "ID"}), ("", {"scope": "all"})],
     "ledger.show": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
     "ledger.wait": [("task", {"taskId": "ID", "waitMs": 0}), ("session", {"taskId": "ID", "waitMs": 0})],
+    "ledger.timeline": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
     "ledger.notify": [("task", {"taskId": "ID", "notify": "silent"})],
     "ledger.steps": [("task", {"taskId": "ID"})],
     "producer.create": [("", {"name": "theirs", "goal": "x", "runtime": "cli", "owner": "victim"})],
@@ -133,6 +142,11 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("", {"status": ["failed"], "owner": "victim"}),
         ("", {"status": ["failed"]}),
         ("task", {"status": ["failed"], "pageToken": "ID"}),
+    ],
+    "failures.list": [("fingerprint", {"fingerprint": "ID"}), ("", {}), ("", {"name": "theirs"})],
+    "failures.retry": [
+        ("fingerprint", {"fingerprint": "ID"}),
+        ("fingerprint", {"fingerprint": "ID", "name": "theirs"}),
     ],
     "ledger.fork": [("task", {"taskId": "ID", "at": "start"})],
     "ledger.create": [
@@ -193,11 +207,13 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("campaign", {"campaign": "ID", "by": "category"}),
         ("", {}),
     ],
+    "progress.throughput": [("campaign", {"campaign": "ID"}), ("", {})],
     "progress.sample": [("campaign", {"campaign": "ID", "seed": 1}), ("", {"seed": 1})],
     "reviews.list": [("effect", {}), ("effect", {"pageToken": "ID"})],
     "reviews.show": [("effect", {"effectId": "ID"})],
     "reviews.resolve": [("effect", {"effectId": "ID", "decision": "retry"})],
     "questions.list": [("question", {}), ("question", {"pageToken": "ID"})],
+    "questions.show": [("question", {"questionId": "ID"})],
     "questions.answer": [("question", {"questionId": "ID", "answer": "x"})],
     "deliveries.list": [("delivery", {}), ("delivery", {"which": "owed", "pageToken": "ID"})],
     "deliveries.retry": [("delivery", {"deliveryId": "ID"})],
@@ -249,6 +265,8 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "alerts.check": [("", {})],
     "alerts.silence": [("", {"rule": "agent_down", "duration": "2h"})],
     "health": [("", {})],
+    "workers.list": [("", {}), ("", {"which": "ended"})],
+    "dashboard.link": [("", {}), ("", {"token": "operator"})],
     "gateway.status": [("", {})],
     "gateway.readiness": [("", {})],
     "gateway.restart.preflight": [("", {})],
@@ -297,12 +315,14 @@ class RevokedClient:
     """Everything that another owner may have in a ledger, with the canary wherever a text can stand."""
 
     def __init__(self, house: ServedDoors) -> None:
+        failure = Failure(kind="TideFailed", message=CANARY)
         task = a_task(
             owner="victim",
             name="theirs",
             goal=CANARY,
             session_key=SESSION,
             status=TaskStatus.FAILED,
+            failure=failure,
             ended_at=START,
         )
         run = a_run(task, status=RunStatus.FAILED)
@@ -358,6 +378,7 @@ class RevokedClient:
             "flow": [flow.id],
             "campaign": [campaign.id],
             "milestone": [milestone],
+            "fingerprint": [fingerprint_of(failure).id],
             "": [NOTHING],
         }
         self.all_ids = {one for ids in self.ids.values() for one in ids} - {NOTHING, SESSION} | {
@@ -405,7 +426,7 @@ def filled(params: Any, chosen: str) -> Any:
 
 
 def said(answer: httpx.Response, asked: str) -> tuple[int, str]:
-    return answer.status_code, answer.text.replace(asked, "ID")
+    return answer.status_code, re.sub(r'"asOf":"[^"]*"', "", answer.text.replace(asked, "ID"))
 
 
 def test_every_method_of_the_table_is_probed() -> None:

@@ -1,4 +1,4 @@
-"""Receiver: where the webhooks of the sample home end; what it answers depends on the recipient."""
+"""NoticeReceiver: where the webhooks of the sample home end; what it answers depends on the recipient."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 REFUSED, BROKEN, BUSY, TAKEN = 403, 500, 429, 200
 
 
-class Receiver:
+class NoticeReceiver:
     """An HTTP server in this process, until the process ends."""
 
     def __init__(self) -> None:

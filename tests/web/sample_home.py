@@ -11,7 +11,7 @@ import httpx
 
 from tests.web.gateways import LiveGateway
 from tests.web.orchard import HOSTILE
-from tests.web.receiver import Receiver
+from tests.web.receiver import NoticeReceiver
 
 READ_ONLY = "board"
 READ_ONLY_TOKEN = "hf_board_" + "7c" * 32
@@ -88,7 +88,7 @@ alerts:
 def make_home(home: Path) -> Path:
     home.mkdir(mode=0o700)
     (home / "config").mkdir(mode=0o700)
-    (home / "holdfast.toml").write_text(SETTINGS.replace("{receiver}", Receiver().url))
+    (home / "holdfast.toml").write_text(SETTINGS.replace("{receiver}", NoticeReceiver().url))
     (home / "config" / "workflows.yaml").write_text(WORKFLOWS)
     (home / "config" / "alerts.yaml").write_text(ALERTS)
     token = home / "board.token"
@@ -198,7 +198,7 @@ def _fill_flows_and_campaigns(gateway: LiveGateway) -> dict[str, str]:
 
 
 def send(gateway: LiveGateway, peer: str, text: str) -> None:
-    """Owe a message to a person, without waiting until it is sent or given up; see Receiver."""
+    """Owe a message to a person, without waiting until it is sent or given up; see NoticeReceiver."""
     body = {"channel": "desk", "to": peer, "message": text, "idempotencyKey": f"to {peer}"}
     headers = {"Authorization": f"Bearer {gateway.token}"}
     with contextlib.suppress(httpx.ReadTimeout):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.views.flows import FlowNodeView
 from holdfast.views.progress import RateView
-from holdfast.views.throughput import SpanView, ThroughputView
+from holdfast.views.throughput import ThroughputSpanView, ThroughputView
 from holdfast.web.charts import done_over_time, done_per_span
 from holdfast.web.flow_graph import COLUMNS, FlowGraph, GraphNode, draw_flow
 
@@ -25,7 +25,7 @@ def throughput(*done: int, before: int = 0, total: int = 100) -> ThroughputView:
         span_s=300,
         done=before + sum(done),
         total=total,
-        spans=[SpanView(began_at=at, done=one) for at, one in zip(began, done, strict=True)],
+        spans=[ThroughputSpanView(began_at=at, done=one) for at, one in zip(began, done, strict=True)],
     )
 
 

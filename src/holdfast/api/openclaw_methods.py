@@ -153,7 +153,7 @@ OPENCLAW_METHODS = [
     _of_questions(
         reads(
             "question.get",
-            openclaw_questions.QuestionAsked,
+            openclaw_questions.ForeignQuestionAsked,
             QuestionFound,
             openclaw_questions.get_question,
             "One question in OpenClaw's format.",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 200
 
 
-class QuestionAsked(Params, frozen=True, kw_only=True):
+class ForeignQuestionAsked(Params, frozen=True, kw_only=True):
     """One question."""
 
     id: IdText
@@ -56,7 +56,7 @@ def list_questions(tx: Tx, asked: Nothing) -> QuestionRecords:  # noqa: ARG001 -
     )
 
 
-def get_question(tx: Tx, asked: QuestionAsked) -> QuestionFound:
+def get_question(tx: Tx, asked: ForeignQuestionAsked) -> QuestionFound:
     """Raises NotFound."""
     question = tx.questions.get(tx.questions.resolve(asked.id))
     task = tx.tasks.get_many([question.task_id]).get(question.task_id)

@@ -123,9 +123,18 @@ async def restarts(gateway: GatewayDoor, asked: RestartsAsked, caller: Caller) -
         if not found or not found[0].id.startswith(asked.restart_id):
             raise NotFound("restart", asked.restart_id)
         return RestartPageView(restarts=[RestartView.of(found[0])])
+    return restart_page(asked, await gateway.restarts(asked.limit + 1, place_of_restarts(asked)))
+
+
+def place_of_restarts(asked: RestartsAsked) -> str:
+    """Where the page begins. Raises BadInput for a token that is no id of a restart."""
     if asked.page_token is not None and not asked.page_token.startswith("rst_"):
         raise bad_token(asked.page_token)
-    found = await gateway.restarts(asked.limit + 1, asked.page_token or LAST)
+    return asked.page_token or LAST
+
+
+def restart_page(asked: RestartsAsked, found: list[Restart]) -> RestartPageView:
+    """A page of what was found there; one more than asked for means that there is a next page."""
     shown = found[: asked.limit]
     return RestartPageView(
         restarts=[RestartView.of(one) for one in shown],

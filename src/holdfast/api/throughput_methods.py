@@ -17,7 +17,7 @@ from holdfast.engine.campaigns.finding import newest_campaign
 from holdfast.engine.campaigns.report import phase_counts
 from holdfast.store.transaction import Tx
 from holdfast.views.text import one_line
-from holdfast.views.throughput import SpanView, ThroughputView
+from holdfast.views.throughput import ThroughputSpanView, ThroughputView
 
 LONGEST_HOURS = 48
 
@@ -52,7 +52,7 @@ def read_throughput(
     )
 
 
-def _spans(tx: Tx, campaign: Campaign, phase: int, *, hours: int, now: datetime) -> list[SpanView]:
+def _spans(tx: Tx, campaign: Campaign, phase: int, *, hours: int, now: datetime) -> list[ThroughputSpanView]:
     """Until the campaign has started there is nothing to count; after its end, its last hours are told."""
     if campaign.started_at is None:
         return []
@@ -63,7 +63,9 @@ def _spans(tx: Tx, campaign: Campaign, phase: int, *, hours: int, now: datetime)
         noun_of(campaign.id, phase, CountKind.SPAN, ""), after=first, limit=int(last) - int(first) + 1
     )
     return [
-        SpanView(began_at=span_began_at(span), done=found.get(f"{span:012d}", {}).get(Tally.DONE.value, 0))
+        ThroughputSpanView(
+            began_at=span_began_at(span), done=found.get(f"{span:012d}", {}).get(Tally.DONE.value, 0)
+        )
         for span in range(int(first), int(last) + 1)
     ]
 

@@ -9,9 +9,9 @@ from datetime import datetime
 import click
 
 from holdfast.api.params import Nothing
-from holdfast.api.restart import RestartParams, RestartsAsked, StopAsked
+from holdfast.api.restart import RestartParams, RestartsAsked, StopAsked, place_of_restarts, restart_page
 from holdfast.cli.errors import REFUSED
-from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.invocation import Invocation, page_option, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
 from holdfast.core.errors import GatewaySilent, HoldfastError, NotReady
 from holdfast.core.transitions import RestartStatus
@@ -254,18 +254,19 @@ def _fates(view: RestartView, gateway: str | None) -> str:
 
 
 @click.command("restarts", short_help="Past restarts, and the outcome of the work that each interrupted.")
+@page_option
 @click.option(
     "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Maximum number to show."
 )
 @shared_options
 @click.pass_obj
-def restarts(call: Invocation, limit: int) -> None:
+def restarts(call: Invocation, *, page: str | None, limit: int) -> None:
     """Restarts, refused restarts and crashes, newest first, with the outcome of all interrupted work."""
-    asked = RestartsAsked(limit=limit)
+    asked = RestartsAsked(page_token=page, limit=limit)
     view = _ask_restarts(call, asked) or call.look_at_list(
         "gateway.restarts",
         asked,
-        lambda tx: RestartPageView(restarts=[RestartView.of(one) for one in tx.restarts.page(limit)]),
+        lambda tx: restart_page(asked, tx.restarts.page(limit + 1, place_of_restarts(asked))),
         RestartPageView(),
     )
     call.output.show(view, lambda: _print_restarts(call.output, view))
@@ -306,6 +307,8 @@ def _print_restarts(output: Output, view: RestartPageView) -> None:
             ]
             headers = ("KIND", "TASK", "OUTCOME", "RUN", "REASON OR TITLE")
             output.table(headers, rows, leave=("RUN", "KIND"))
+    if view.next_page_token is not None:
+        output.say_next(view.next_page_token)
 
 
 def _became(found: FateView) -> str:

@@ -18,7 +18,7 @@ from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace, Sqlite
 from holdfast.core.errors import BadInput, KeyProblem, SchemaMismatch, SettingsError
 from holdfast.views.text import one_line
 from holdfast.views.up import UnitView
-from holdfast.views.worker import WorkerView
+from holdfast.views.worker import StartedWorkerView
 
 if TYPE_CHECKING:
     from holdfast.app import Parts
@@ -140,7 +140,7 @@ def _config(call: Invocation) -> Config:
 
 
 def _say_ready(call: Invocation, order: WorkerOrder, parts: Parts) -> None:
-    view = WorkerView(
+    view = StartedWorkerView(
         boot_id=parts.life.id,
         pid=os.getpid(),
         host=one_line(socket.gethostname()),

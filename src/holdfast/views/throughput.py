@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 
-class SpanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ThroughputSpanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One span of time, and how many items were done in it."""
 
     began_at: datetime
@@ -26,4 +26,4 @@ class ThroughputView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # All items of the phase that are done, also before the first span.
     done: int
     total: int
-    spans: list[SpanView] = []
+    spans: list[ThroughputSpanView] = []

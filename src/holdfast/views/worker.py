@@ -1,11 +1,11 @@
-"""WorkerView: a worker process that has begun to work."""
+"""StartedWorkerView: a worker process that has begun to work."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class WorkerView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class StartedWorkerView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a worker prints when everything that was left in flight is resumed."""
 
     boot_id: str

@@ -42,7 +42,7 @@ async def ask_silence(visitor: Visitor, query: Query) -> Confirmation:
     lines = [] if rule is None else [rule.condition, *(f"action: {one}" for one in rule.actions)]
     return Confirmation(
         title=f"Silence {query['rule']}?",
-        says=("Its alerts are still recorded, and notify nobody and do nothing until then.",),
+        says=("Its alerts are still recorded; until then they send no notices and take no actions.",),
         lines=tuple(lines),
         fields=(
             Field(

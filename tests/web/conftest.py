@@ -8,7 +8,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    sync_playwright,
+)
 
 from tests.web.browsers import HOW, find_browser, flags
 from tests.web.gateways import LiveGateway
@@ -18,17 +26,46 @@ from tests.web.visits import Filled, Visit
 # Where screenshots are kept, for a person to look at; by default they go with the test's own folder.
 SCREENSHOTS = "HOLDFAST_SCREENSHOTS"
 PATIENCE_MS = 20_000
+HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.fail(HOW)
-    with sync_playwright() as playwright:
-        one = playwright.chromium.launch(executable_path=program, args=flags())
-        yield one
-        one.close()
+class OneBrowser:
+    """The browser that the tests of this folder share, open from the first of them to the last."""
+
+    def __init__(self) -> None:
+        self._playwright: Playwright | None = None
+        self._browser: Browser | None = None
+
+    def open(self) -> Browser:
+        if self._browser is None:
+            program = find_browser()
+            if program is None:
+                pytest.fail(HOW)
+            self._playwright = sync_playwright().start()
+            self._browser = self._playwright.chromium.launch(executable_path=program, args=flags())
+        return self._browser
+
+    def close(self) -> None:
+        if self._browser is not None and self._playwright is not None:
+            self._browser.close()
+            self._playwright.stop()
+        self._browser = self._playwright = None
+
+
+_one_browser = pytest.StashKey[OneBrowser]()
+
+
+@pytest.fixture
+def browser(request: pytest.FixtureRequest) -> Browser:
+    return request.config.stash.setdefault(_one_browser, OneBrowser()).open()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close the browser before a test of another folder: Playwright's event loop runs in this thread,
+    and beside it no test can call asyncio.run."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        item.config.stash.setdefault(_one_browser, OneBrowser()).close()
 
 
 @pytest.fixture(scope="session")

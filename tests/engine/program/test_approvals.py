@@ -180,6 +180,82 @@ async def test_no_person_is_asked_any_more_when_the_task_has_ended(stage: Stage)
     assert await stage.holdfast.reviews() == []
 
 
+@pytest.mark.parametrize("name", ["keyed", "opaque", "verifiable"])
+async def test_a_retry_of_a_cancelled_task_asks_for_the_approval_again(stage: Stage, name: str) -> None:
+    stage.approval = frozenset({EffectClass(name)})
+    bank = Bank()
+    handle = await started(stage, task_of(paying(bank, spec_of(name))))
+    first = await stage.review()
+    await handle.cancel()
+    await stage.to_the_end(handle)
+
+    await stage.holdfast.retry(handle.id, cancelled=True)
+    await stage.settle()
+
+    assert bank.keys == []
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    second = await stage.review()
+    assert second.id != first.id
+    await stage.holdfast.resolve(second.id, "retry")
+    assert await finished(stage, handle) == "paid ann!"
+    assert bank.paid == {"ann": 1}
+
+
+async def test_a_retry_of_a_task_that_timed_out_before_the_decision_asks_again(stage: Stage) -> None:
+    stage.approval = OPAQUE
+    bank = Bank()
+    handle = await started(stage, task_of(paying(bank, hf.opaque), timeout="1m"))
+    await stage.pass_time(minutes=2)
+    await stage.to_the_end(handle)
+    assert await handle.status() is TaskStatus.TIMED_OUT
+
+    await stage.holdfast.retry(handle.id)
+    await stage.settle()
+
+    assert bank.keys == []
+    assert (await stage.review()).is_unapproved
+
+
+async def test_a_retry_without_the_policy_performs_what_no_person_had_decided(stage: Stage) -> None:
+    stage.approval = OPAQUE
+    bank = Bank()
+    pays = task_of(paying(bank, hf.opaque))
+    handle = await started(stage, pays)
+    await handle.cancel()
+    await stage.to_the_end(handle)
+
+    stage.approval = frozenset()
+    await stage.open(pays)
+    await stage.holdfast.retry(handle.id, cancelled=True)
+
+    assert await finished(stage, handle) == "paid ann!"
+    assert bank.paid == {"ann": 1}
+
+
+async def test_other_arguments_after_a_rate_limit_need_an_approval_of_their_own(stage: Stage) -> None:
+    stage.approval = OPAQUE
+    bank, to = Bank(hf.RetryAfter(60)), ["ann"]
+    pay = paying(bank, hf.opaque)
+
+    @hf.task
+    async def pays(run: hf.Run) -> str:
+        return f"{await run.step(pay, to[0])}!"
+
+    handle = await started(stage, pays)
+    await stage.holdfast.resolve((await stage.review()).id, "retry")
+    await stage.settle()
+    assert bank.paid == {"ann": 1}
+
+    to[0] = "eve"
+    await stage.open(pays)
+    await stage.pass_time(minutes=2)
+    await stage.settle()
+
+    assert bank.paid == {"ann": 1}
+    await stage.holdfast.resolve((await stage.review()).id, "retry")
+    assert await finished(stage, handle) == "paid eve!"
+
+
 async def test_what_was_begun_before_the_policy_goes_on_without_an_approval(stage: Stage) -> None:
     bank = Bank(hf.RetryAfter(60))
     pays = task_of(paying(bank, hf.opaque))

@@ -266,8 +266,7 @@ class Effects:
         settler = self.settler
         # Two attempts with one key: that the second did nothing does not say that of the first.
         has_own_key = effect.idempotency_key == key_of(effect.task_id, doing, effect.generation)
-        if effect.is_unapproved and settler.has_other_arguments(doing, effect):
-            # A person approved another call than the one that the program makes now.
+        if self._needs_approval(doing, spec, effect):
             await self._ask_first(doing, spec, effect.generation + 1, unapproved(spec.effect_class))
             return None
         if effect.review is not None or (has_own_key and is_certain(effect)):
@@ -290,6 +289,15 @@ class Effects:
         if self._past.find(doing.key) is None:  # killed before it was saved, or by an older version
             await self._stepper.save(doing, failed_payload(failure))
         return Raised(failure)
+
+    def _needs_approval(self, doing: StepCall, spec: EffectSpec, effect: Effect) -> bool:
+        """Whether a person has to approve the next attempt: the person approved another call than the one
+        that the program makes now, or its task ended before a decision."""
+        is_held_back = spec.effect_class in self._live.place.approval
+        is_withdrawn = effect.is_unapproved and effect.review is None
+        if is_held_back and is_withdrawn:
+            return True
+        return (is_held_back or effect.is_unapproved) and self.settler.has_other_arguments(doing, effect)
 
     async def _resolve(self, doing: StepCall, spec: EffectSpec, left: Open) -> Outcome:
         """Verify it, or repeat it with the same key, until its outcome is known or a person must decide."""

@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test lint types layers test-fast test-slow test-pythons test-lowest soak fix docs bench demo lock clean
+.PHONY: help setup check test lint types layers test-fast test-slow test-pythons test-lowest soak fix docs picture bench demo lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,6 +26,7 @@ setup: $(STAMP) ## make .venv from the lock file; does nothing when it is up to 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Holdfast needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "setting up $(VENV); this takes some minutes the first time" >&2
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -76,6 +77,10 @@ docs: $(STAMP) ## write the generated parts of docs/ anew
 	@$(BIN)/python -m tests.architecture.write
 	@$(BIN)/python -m tests.doors.json_page
 	@$(BIN)/python -m tests.api.rpc_page
+
+picture: $(STAMP) ## take the picture of the dashboard in README.md anew
+	@$(BIN)/python -m tests.web.browsers
+	@$(BIN)/python -m tests.web.picture
 
 bench: $(STAMP) ## measure beside raw SQLite and raw PostgreSQL
 	@$(BIN)/python -m bench $(BENCH)

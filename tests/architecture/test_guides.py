@@ -24,6 +24,7 @@ from tests.architecture.source import DOCS, ROOT, modules, tree_of
 OBSERVE = DOCS / "guides" / "observe.md"
 OPERATE = DOCS / "guides" / "operate.md"
 README = ROOT / "README.md"
+COMMANDS = DOCS / "commands.md"
 DECISIONS = sorted((DOCS / "adr").glob("*.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 TABLE_ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -98,8 +99,8 @@ def commands(command: click.Command, path: str) -> Iterator[str]:
         yield from commands(inner, f"{path} {name}")
 
 
-@pytest.mark.parametrize("page", [OPERATE, README], ids=lambda path: path.name)
-def test_every_command_is_in_the_guide_and_in_the_readme(page: Path) -> None:
+@pytest.mark.parametrize("page", [OPERATE, COMMANDS], ids=lambda path: path.name)
+def test_every_command_is_in_the_guide_and_in_the_list_of_commands(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     missing = [one for one in commands(program, "holdfast") if not re.search(rf"{one}\b", text)]
 
@@ -146,7 +147,14 @@ def test_the_family_tree_of_errors_draws_every_error_under_its_parent() -> None:
     assert drawn == {kind.__name__: kind.__base__.__name__ for kind in all_errors() - {HoldfastError}}  # type: ignore[union-attr]
 
 
-# --- the taste in the README
+# --- the README
+
+
+def test_the_readme_begins_with_a_picture_of_the_dashboard() -> None:
+    picture = re.search(r"!\[[^\]]+\]\((.+?)\)", README.read_text(encoding="utf-8").split("\n## ")[0])
+
+    assert picture is not None
+    assert (ROOT / picture[1]).read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_program_in_the_readme_runs_and_prints_what_the_readme_says(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ SETTINGS: dict[str, Any] = {"gateway": {"rate_limit_per_s": 1e6}}
 # What fills the names in the addresses of pages; pages of records that the bench does not make are left out.
 IDS = ("task", "campaign")
 ITEM = "repo-0000007"
+# A name in the address of a page: {task}, or {session:path}.
+NAMED = re.compile(r"\{(\w+)(?::\w+)?\}")
 REPEATS = 10
 # How many dashboards are open at once, and for how long the cost of the gateway is taken.
 OPEN = 20
@@ -56,7 +58,7 @@ class Visited:
         return found[1]
 
     def address(self, page: Page) -> str:
-        path = re.sub(r"\{(\w+)\}", lambda found: self.ids.get(found[1], ITEM), page.path)
+        path = NAMED.sub(lambda found: self.ids.get(found[1], ITEM), page.path)
         return path if path == "/" else f"/dashboard{path}"
 
     def page_ms(self, page: Page) -> float:
@@ -71,7 +73,7 @@ class Visited:
 
 def _is_filled(page: Page) -> bool:
     """Whether the bench makes the records of this page."""
-    names = re.findall(r"\{(\w+)\}", page.path)
+    names = NAMED.findall(page.path)
     return all(name in IDS for name in names) or (names == ["campaign", "item"])
 
 
@@ -81,7 +83,9 @@ def _visited(
 ) -> Iterator[Visited]:
     with contextlib.closing(open_store(home / "ledger.db")) as store:
         campaigns.fill(store, items)
-    fill_sqlite(home / "ledger.db", finished, SystemClock().now())
+    # Each ledger has the thousand failures that the page of failures groups at most.
+    failed = FEW if finished == FEW else None
+    fill_sqlite(home / "ledger.db", finished, SystemClock().now(), failed=failed)
     with gateway(home, f"sqlite:///{home / 'ledger.db'}", SETTINGS) as one:
         one.start()
         one.until(one.is_ready)

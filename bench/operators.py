@@ -53,7 +53,7 @@ WARM_UP_PAGES = 500
 Values = tuple[Any, ...]
 Read = Callable[[Tx], object]
 
-_TASK = ", ".join("?" * 27)
+_TASK = ", ".join("?" * 28)
 _RUN = ", ".join("?" * 25)
 # Of a hundred ended tasks; the others succeeded.
 _ENDS = {3: "failed", 17: "cancelled", 29: "timed_out", 47: "failed"}
@@ -65,13 +65,15 @@ _FAILED = b'{"kind":"bench","message":"it broke"}'
 # --- rows
 
 
-def rows_of(finished: int, now: datetime) -> Iterator[tuple[Values, Values]]:
+def rows_of(finished: int, now: datetime, failed: int | None) -> Iterator[tuple[Values, Values]]:
     """Tasks with one run each, straight as the tables have them, with true digests: first the finished ones,
-    spread over three weeks, then those in flight."""
+    spread over three weeks, then those in flight. As many of them failed, or else their usual share."""
     spread = timedelta(days=21) / max(finished, 1)
     for number in range(finished):
         ended = now - timedelta(days=22) + number * spread
-        yield _rows(number, _ENDS.get(number % 100, "succeeded"), ended, ended)
+        usual = _ENDS.get(number % 100, "succeeded")
+        end = usual if failed is None else "failed" if number < failed else "succeeded"
+        yield _rows(number, end, ended, ended)
     for number in range(IN_FLIGHT):
         yield _rows(number, ("queued", "running", "waiting", "running")[number % 4], now, None)
 
@@ -115,6 +117,7 @@ def _rows(number: int, status: str, at: datetime, ended: datetime | None) -> tup
         to_micros(created),
         None if ended is None else micros,
         None if ended is None else to_micros(ended + timedelta(days=30)),
+        None,  # of no campaign
     )
     first: Values = (run_id, task_id, name, 1, None, None, None, to_micros(created))
     run: Values = (
@@ -149,11 +152,11 @@ def _batches(rows: Iterator[tuple[Values, Values]], counts: Counter[Values]) -> 
         yield batch
 
 
-def fill_sqlite(path: Path, finished: int, now: datetime) -> None:
+def fill_sqlite(path: Path, finished: int, now: datetime, *, failed: int | None = None) -> None:
     counts: Counter[Values] = Counter()
     with contextlib.closing(connect(path)) as connection:
         connection.pragma("synchronous", "OFF")
-        for batch in _batches(rows_of(finished, now), counts):
+        for batch in _batches(rows_of(finished, now, failed), counts):
             with connection:
                 connection.executemany(f"INSERT INTO tasks VALUES ({_TASK})", [task for task, _ in batch])
                 connection.executemany(f"INSERT INTO runs VALUES ({_RUN})", [run for _, run in batch])
@@ -165,7 +168,7 @@ def fill_sqlite(path: Path, finished: int, now: datetime) -> None:
 def fill_postgres(url: str, finished: int, now: datetime) -> None:
     counts: Counter[Values] = Counter()
     with psycopg.connect(url, autocommit=True, options="-c search_path=holdfast") as connection:
-        for batch in _batches(rows_of(finished, now), counts):
+        for batch in _batches(rows_of(finished, now, None), counts):
             for table, place in (("tasks", 0), ("runs", 1)):
                 with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
                     for rows in batch:

@@ -127,6 +127,10 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 
+    def hang_up(self) -> None:
+        """As when the window of the terminal is closed."""
+        self._process.send_signal(signal.SIGHUP)
+
     def end(self) -> int:
         """Its status, once it has ended and everything it showed was read."""
         give_up_at = time.monotonic() + PATIENCE_S

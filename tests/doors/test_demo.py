@@ -9,6 +9,7 @@ import subprocess
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -103,8 +104,16 @@ def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -
         assert counts == {"succeeded": 10 * played}
 
 
+def _hear_every_signal() -> None:
+    """A shell lets a process in the background ignore some."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=str)
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=str
+)
 def test_a_user_that_ends_it_half_way_finds_nothing_left(
     home: Path, tmp_path: Path, sent: signal.Signals, status: int
 ) -> None:
@@ -114,7 +123,7 @@ def test_a_user_that_ends_it_half_way_finds_nothing_left(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_hear_every_signal,
     )
     assert process.stderr is not None
     child = next(int(line.split()[1]) for line in process.stderr if line.startswith("process"))
@@ -136,14 +145,29 @@ def test_in_a_terminal_the_dashboard_shows_the_campaign_until_enter(home: Path, 
         terminal.read_until("see it in the dashboard:")
         terminal.read_until("press Enter to end the demo")
         link = re.findall(r"http://\S+", terminal.shown)[-1]
-        base, _, code = link.partition("/dashboard/sign-in#")
+        base, _, found = link.partition("/dashboard/sign-in?next=")
+        page, _, code = found.partition("#")
         with httpx.Client(base_url=base, headers={"origin": base, "hx-request": "true"}) as browser:
             assert browser.post("/dashboard/sign-in", data={"code": code}).status_code == 200
-            overview = browser.get("/").text
+            campaign = browser.get(unquote(page)).text
         terminal.press(keys)
 
         assert terminal.end() == 0
-    assert "succeeded" in overview
+    assert "5 of 5" in campaign
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(base)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_ends_the_dashboard(home: Path) -> None:
+    with Terminal(home, "demo", "--items", "3", "--pause", "0") as terminal:
+        terminal.press("\n")  # too early: it does not count
+        terminal.read_until("press Enter to end the demo")
+        base = re.findall(r"(http://\S+)/dashboard/", terminal.shown)[-1]
+        assert httpx.get(f"{base}/healthz").status_code == 200
+        terminal.hang_up()
+
+        assert terminal.end() == 129
     with pytest.raises(httpx.ConnectError):
         httpx.get(base)
 

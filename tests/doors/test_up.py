@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -304,3 +305,30 @@ def test_in_a_terminal_ctrl_c_stops_it(home: Path) -> None:
         terminal.press(CTRL_C)
 
         assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_a_link_that_signs_in_once_and_a_log_gets_none(home: Path) -> None:
+    with Terminal(home, "up", "--port", "0") as terminal:
+        terminal.read_until("it drains first")
+        base, _, rest = re.findall(r"http://\S+#\S+", terminal.shown)[0].partition("/dashboard/sign-in#")
+        with httpx.Client(base_url=base, headers={"origin": base, "hx-request": "true"}) as browser:
+            answers = [browser.post("/dashboard/sign-in", data={"code": rest}).status_code for _ in range(2)]
+        terminal.press(CTRL_C)
+        terminal.end()
+    assert answers == [200, 401]
+
+    with subprocess.Popen(
+        [*PROGRAM, "up", "--port", "0"],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as logged:
+        assert logged.stdout is not None
+        said = logged.stdout.readline()
+        logged.send_signal(signal.SIGTERM)
+        said += logged.stdout.read()
+    assert "run `holdfast dashboard` for a link" in said
+    assert "#" not in said

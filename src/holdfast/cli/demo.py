@@ -93,8 +93,7 @@ def demo(
     HOLDFAST_STORE is ignored. Exit status 1 if the ledger does not prove the promise.
     """
     call: Invocation = context.obj
-    # SIGTERM exits normally, so that the child is killed and the temporary ledger removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    _exit_normally_on(signal.SIGTERM, signal.SIGHUP)
     place = None if call.store is None else read_store_url(call.store, key="--store")
     with contextlib.ExitStack() as stack:
         with _progress(call.output) as progress:
@@ -110,9 +109,17 @@ def demo(
             view, settings = stack.enter_context(played)
         call.output.show(view, lambda: _print(call.output, view))
         if not no_wait and _is_watched(call.output):
-            _show_dashboard(call.output, settings)
+            _show_dashboard(call.output, settings, campaign=view.owner)
     if not view.holds:
         context.exit(FAILED)
+
+
+def _exit_normally_on(*signals: signal.Signals) -> None:
+    """Let these signals end the demo as an exit does, so that its processes end and its ledger is removed.
+    One that the caller ignores, such as SIGHUP under nohup, stays ignored."""
+    for one in signals:
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, lambda number, _frame: sys.exit(128 + number))
 
 
 def _is_watched(output: Output) -> bool:
@@ -120,17 +127,22 @@ def _is_watched(output: Output) -> bool:
     return not output.as_json and is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
-def _show_dashboard(output: Output, settings: Settings) -> None:
-    """Keep the dashboard open until a person presses Enter."""
+def _show_dashboard(output: Output, settings: Settings, *, campaign: str) -> None:
+    """Keep the dashboard open, with the page of the campaign, until a person presses Enter."""
+    import termios
+
     from holdfast.demo.gateway import dashboard_link
 
-    with contextlib.suppress(KeyboardInterrupt), dashboard_link(settings) as link:
+    page = f"/dashboard/campaigns/{campaign}"
+    with contextlib.suppress(KeyboardInterrupt), dashboard_link(settings, page=page) as link:
         if link is None:
             output.say("the gateway with the dashboard could not start; try: holdfast up")
             return
         output.line()
         output.line(f"{output.paint('see it in the dashboard:', 'bold')} {link}")
         output.line("the link works once, within ten minutes; press Enter to end the demo")
+        # An Enter that was pressed while the campaign ran does not count.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
         sys.stdin.readline()
 
 

@@ -18,7 +18,7 @@ from holdfast import app
 from holdfast.app.module_search import leave_working_directory
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, is_terminal
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import HomeUnusable, SettingsError
@@ -154,10 +154,15 @@ def _show(output: Output, home: Path, sockets: Sockets, scheme: str) -> None:
         urls=sockets.urls_by(scheme),
         home=one_line(str(home), MAX_PATH_CHARS),
         socket=one_line(str(sockets.path), MAX_PATH_CHARS),
-        dashboard=_dashboard_link(home, sockets, scheme),
+        dashboard=_dashboard_link(home, sockets, scheme) if _is_for_a_person(output) else None,
         token=f"${TOKEN_VARIABLE}" if has_variable else one_line(str(home / TOKEN_NAME), MAX_PATH_CHARS),
     )
     output.stream(view, lambda: _print(output, view))
+
+
+def _is_for_a_person(output: Output) -> bool:
+    """Whether a person reads what is printed, or a program that asked for JSON: a log must keep no link."""
+    return output.as_json or is_terminal(sys.__stdout__)
 
 
 def _dashboard_link(home: Path, sockets: Sockets, scheme: str) -> str | None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -19,8 +20,9 @@ END_TIMEOUT_S = 20.0
 
 
 @contextlib.contextmanager
-def dashboard_link(settings: Settings) -> Iterator[str | None]:
-    """The link to the dashboard of a gateway that runs as long as the block; None if it cannot start."""
+def dashboard_link(settings: Settings, *, page: str) -> Iterator[str | None]:
+    """The link to this page of the dashboard of a gateway that runs as long as the block; None if the gateway
+    cannot start."""
     # The URL may hold a password, and every user of the machine can read a command line.
     environ = os.environ | {HOME_VARIABLE: str(settings.home), STORE_VARIABLE: settings.store.url}
     gateway = subprocess.Popen(
@@ -34,7 +36,8 @@ def dashboard_link(settings: Settings) -> Iterator[str | None]:
     try:
         assert gateway.stdout is not None
         line = gateway.stdout.readline()
-        yield msgspec.json.decode(line, type=UpView).dashboard if line else None
+        link = msgspec.json.decode(line, type=UpView).dashboard if line else None
+        yield None if link is None else link.replace("#", f"?{urlencode({'next': page})}#", 1)
     finally:
         gateway.send_signal(signal.SIGTERM)
         try:

@@ -77,6 +77,15 @@ def test_a_code_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(browser
     assert browser.http.get("/").status_code == 200
 
 
+def test_behind_a_proxy_with_tls_the_cookie_is_secure(browser: Browser) -> None:
+    origin = browser.house.url.replace("http://", "https://")
+
+    found = browser.post(SIGN_IN, {"code": link_code(browser.house)}, origin=origin)
+
+    assert found.status_code == 200
+    assert found.headers["set-cookie"].endswith("; Secure")
+
+
 def test_a_code_works_once(browser: Browser) -> None:
     code = link_code(browser.house)
     browser.post(SIGN_IN, {"code": code})

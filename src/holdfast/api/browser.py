@@ -282,7 +282,9 @@ class BrowserVisitor:
 
     @property
     def _is_tls(self) -> bool:
-        return self._scope.get("scheme") == "https"
+        """Whether the browser speaks TLS, with us or with a proxy in front of us: its origin says so."""
+        origin = dict(self._scope["headers"]).get(b"origin", b"")
+        return self._scope.get("scheme") == "https" or origin.startswith(b"https://")
 
 
 def check_same_page(scope: Mapping[str, Any]) -> None:

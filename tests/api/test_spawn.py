@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.sections import AgentSettings, Config
+from holdfast.engine.conversation import spawning
 from tests.api.stand_in import OWNER, OWNER_TOKEN, ServedDoors
 
 PACKET: dict[str, Any] = {
@@ -40,6 +41,30 @@ def test_a_packet_spawns_once_under_every_name_and_only_for_its_owner(working: S
     assert (task.owner, task.name) == (OWNER, "agent.worker")
     changed = working.post("sessions.spawn", PACKET | {"task": "Another"}, token=OWNER_TOKEN)
     assert changed.json()["error"]["details"]["code"] == "key_conflict"
+
+
+def test_a_token_of_an_owner_that_is_no_session_has_a_limit_too(
+    working: ServedDoors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "MAX_OF_OWNER", 2)
+
+    answers = [
+        working.post("sessions.spawn", PACKET | {"task_id": f"smartwake_{n}"}, token=OWNER_TOKEN)
+        for n in range(3)
+    ]
+
+    assert [one.status_code for one in answers[:2]] == [200, 200]
+    assert "2 spawned tasks that have not ended" in answers[2].json()["error"]["message"]
+
+
+def test_a_paused_agent_is_given_no_child(working: ServedDoors) -> None:
+    working.post("agents.pause", {"agent": "worker"})
+
+    refused = working.post("sessions.spawn", PACKET, token=OWNER_TOKEN)
+
+    assert "holdfast agents resume worker" in refused.json()["error"]["message"]
+    working.post("agents.resume", {"agent": "worker"})
+    assert working.post("sessions.spawn", PACKET, token=OWNER_TOKEN).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from holdfast.store import Tx, Write
 # How deep sessions may spawn sessions, and how many tasks of its children a session may have at a time.
 MAX_DEPTH = 5
 MAX_CHILDREN = 20
+# The same for an owner that is no session, such as that of a token; about, if it spawns twice at once.
+MAX_OF_OWNER = 200
 # How many tasks of an owner are looked at to count its children.
 _LOOKED_AT = 1000
 _ALIVE = tuple(status for status in TaskStatus if not is_terminal(status))
@@ -116,8 +118,12 @@ def spawning(asked: SpawnRequest, *, now: datetime) -> Write[Spawned]:
         before = tx.messages.find(message)
         if before is not None:
             return _found(tx, before, asked)
+        paused = tx.paused_agents.all().get(asked.agent)
+        if paused is not None:
+            raise Refused(f"agent {asked.agent} is paused; run `holdfast agents resume {asked.agent}` first")
         if parent is not None:
-            _check_limits(tx, parent)
+            _check_depth(tx, parent)
+        _check_children(tx, owner, most=MAX_OF_OWNER if parent is None else MAX_CHILDREN)
         session = Session(
             # Derived from the message's id, so that the write returns the same when it runs again.
             id=SessionId(f"sess_{message.id.removeprefix('msg_')}"),
@@ -168,19 +174,22 @@ def _found(tx: Tx, before: Message, asked: SpawnRequest) -> Spawned:
     return Spawned(task=task, session_key=before.session_key, is_duplicate=True)
 
 
-def _check_limits(tx: Tx, parent: str) -> None:
-    """The caller has locked the parent, so two requests at a time do not exceed a limit together."""
+def _check_depth(tx: Tx, parent: str) -> None:
     depth, above = 1, tx.sessions.of_key(parent).parent_key
     while above is not None and depth < MAX_DEPTH:
         session = tx.sessions.find(above)
         depth, above = depth + 1, None if session is None else session.parent_key
     if depth >= MAX_DEPTH:
         raise Refused(f"{parent} is spawned {MAX_DEPTH} deep; do the work in this session instead")
-    alive = tx.tasks.page(owner=parent, statuses=_ALIVE, limit=_LOOKED_AT)
+
+
+def _check_children(tx: Tx, owner: str, *, most: int) -> None:
+    """A session that spawns is locked, so two requests at a time do not exceed its limit together."""
+    alive = tx.tasks.page(owner=owner, statuses=_ALIVE, limit=_LOOKED_AT)
     children = [one for one in alive if is_spawned(one)]
-    if len(children) >= MAX_CHILDREN:
+    if len(children) >= most:
         raise Refused(
-            f"{parent} has {len(children)} spawned tasks that have not ended; wait for one, or cancel it: "
+            f"{owner} has {len(children)} spawned tasks that have not ended; wait for one, or cancel it: "
             f"`holdfast tasks cancel {children[-1].id}`"
         )
 

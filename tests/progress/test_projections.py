@@ -21,7 +21,9 @@ import pytest
 from holdfast.core.campaign import ItemProgress, Phase
 from holdfast.core.errors import BadInput, Conflict, HomeUnusable
 from holdfast.core.task import Failure, Progress
-from holdfast.progress import file_tree
+from holdfast.engine.campaigns.changes import retrying_items
+from holdfast.engine.campaigns.starting import ending_campaign
+from holdfast.progress import file_tree, projections
 from holdfast.progress.file_tree import FileTree
 from holdfast.progress.projections import ProjectionWriter, rebuild
 from holdfast.store import Store
@@ -29,7 +31,8 @@ from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect_beside
 from holdfast.testing import FakeClock
-from tests.seed_campaign import RESULT, begin, end, seed_campaign, seed_items, start
+from tests.engine.tables import execute
+from tests.seed_campaign import ANALYSIS, RESULT, begin, end, seed_campaign, seed_items, start
 
 ROOT = Path(__file__).parents[2]
 
@@ -300,6 +303,68 @@ def test_a_rebuild_makes_the_same_files_as_following_did(store: Store, clock: Fa
     assert tree_of(home) == followed
     assert rebuilt.campaigns == 1
     assert rebuilt.files >= len(followed)
+
+
+@pytest.mark.parametrize("is_mended", [True, False], ids=["mended", "failed again"])
+def test_a_retry_between_two_passes_is_in_the_report_and_the_log(
+    store: Store, clock: FakeClock, home: Path, *, is_mended: bool
+) -> None:
+    campaign = begin(store, clock, seed_items()[:3], phases=(ANALYSIS,))
+    writer = ProjectionWriter(store, clock, home)
+    end(store, clock, campaign, [0, 1, 2], failure=Failure(kind="OSError", message="no disk"))
+    store.write_now(ending_campaign(campaign.id, now=clock.now()))
+    write(store, clock, home, writer=writer)
+    clock.advance(minutes=1)
+    store.write_now(retrying_items(campaign.id, now=clock.now()))
+    failed = start(store, clock, campaign)
+    again = None if is_mended else Failure(kind="OSError", message="no network")
+    end(store, clock, failed, [0, 1, 2], failure=again)
+
+    write(store, clock, home, writer=writer)
+
+    report = document(home, "artifacts", "analysis-report.json")
+    log = (home / "state" / "artifacts" / "analysis-log.jsonl").read_text()
+    assert (report["summary"]["done"], report["summary"]["failed"]) == ((3, 0) if is_mended else (0, 3))
+    assert "no disk" not in log
+    followed = tree_of(home)
+    rebuild(home, store, clock)
+    assert tree_of(home) == followed
+
+
+def test_a_campaign_that_is_no_longer_among_the_newest_is_followed_to_its_end(
+    store: Store, clock: FakeClock, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projections, "NEWEST", 2)
+    campaign = begin(store, clock, seed_items()[:2], phases=(ANALYSIS,))
+    write(store, clock, home)
+    for number in range(3):
+        clock.advance(minutes=1)
+        begin(store, clock, seed_items()[:1], name=f"later-{number}")
+    # It ends while no process writes.
+    end(store, clock, campaign, [0, 1])
+    store.write_now(ending_campaign(campaign.id, now=clock.now()))
+
+    write(store, clock, home)
+
+    states = home / "state" / "campaigns" / "rd-os" / "agent-states"
+    assert b'"completed"' in (states / "repo-002.state.json").read_bytes()
+
+
+def test_a_damaged_campaign_keeps_the_files_of_no_other_from_being_written(
+    store: Store, clock: FakeClock, home: Path
+) -> None:
+    campaigns = [begin(store, clock, seed_items()[:1], name=name) for name in ("one", "two", "three")]
+    execute(store, f"UPDATE campaigns SET owner = 'eve' WHERE id = '{campaigns[1].id}'")
+
+    write(store, clock, home)
+    first = names_in(home / "state" / "campaigns")
+    rebuild(home, store, clock)
+
+    assert [name for name in first if not name.startswith(".")] == ["one", "three"]
+    assert [one for one in names_in(home / "state" / "campaigns") if not one.startswith(".")] == [
+        "one",
+        "three",
+    ]
 
 
 def test_a_writer_that_starts_again_goes_on_where_it_was(store: Store, clock: FakeClock, home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -115,6 +116,24 @@ def test_a_campaign_whose_row_was_changed_is_told(store: Store) -> None:
         store.read_now(lambda tx: tx.campaigns.get(ID))
 
 
+def _create(campaign: Campaign, tx: Tx) -> None:
+    tx.campaigns.create(campaign)
+
+
+def test_a_damaged_campaign_keeps_no_other_from_its_page(store: Store) -> None:
+    ids = [CampaignId(f"camp_{number}") for number in range(5)]
+    for number, one in enumerate(ids):
+        made = a_campaign(id=one, name=f"c{number}", status=CampaignStatus.RUNNING)
+        store.write_now(partial(_create, made))
+    execute(store, "UPDATE campaigns SET owner = 'eve' WHERE id IN ('camp_0', 'camp_3', 'camp_4')")
+
+    running = store.read_now(lambda tx: tx.campaigns.in_status(CampaignStatus.RUNNING, limit=1))
+    rest = store.read_now(lambda tx: tx.campaigns.in_status(CampaignStatus.RUNNING, after=ids[1], limit=1))
+    newest = store.read_now(lambda tx: tx.campaigns.page(limit=1))
+
+    assert [one.id for one in [*running, *rest, *newest]] == [ids[1], ids[2], ids[2]]
+
+
 def test_a_campaign_that_ends_and_goes_on_has_the_times_of_that(store: Store) -> None:
     store.write_now(lambda tx: tx.campaigns.create(a_campaign()))
 
@@ -159,6 +178,16 @@ def test_one_damaged_item_is_marked_and_stops_no_other(store: Store) -> None:
 
 
 # --- items in phases
+
+
+def test_a_verification_finds_a_damaged_campaign_and_a_damaged_item(store: Store) -> None:
+    filled(store, a_row(0), a_row(1))
+    assert store.verify() == []
+
+    execute(store, "UPDATE campaigns SET owner = 'eve'")
+    execute(store, "UPDATE campaign_items SET name = 'eve' WHERE place = 1")
+
+    assert [one.split(":")[0].split()[0] for one in store.verify()] == ["campaign", "campaign_item"]
 
 
 def test_the_most_urgent_items_that_can_start_come_first(store: Store) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.campaign import Campaign, batch_name
 from holdfast.core.campaign_checkpoint import CampaignCheckpoint, CampaignCheckpointKind
 from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.errors import BadInput
 from holdfast.core.events import Event
 from holdfast.core.progress import SPAN, CountKind, ItemCounts, Tally, batch_key, counts_of, noun_of
 from holdfast.core.transitions import CampaignStatus, ItemStatus
@@ -41,12 +42,29 @@ _MOST_FAILURES = 50
 _MOST_EVENTS = 1000
 _SNAPSHOTS = 50
 POSITION = ".position.json"
+FINAL = frozenset({CampaignStatus.DONE, CampaignStatus.FAILED})
 
 
 class LedgerReader(Protocol):
     """What is read from: a store, or the reader of a command."""
 
     def read_now(self, read: Callable[[Tx], T]) -> T: ...
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """What the report of a phase was written from: a retry may leave the number of ended items as it was."""
+
+    done: int
+    failed: int
+    # When an item of the phase ended last, as far as the changes were followed.
+    ended_us: int
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.failed
+
+
+_NOTHING = Reported(done=0, failed=0, ended_us=0)
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,8 +78,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rounds_left: int = 2
     # The number of the last checkpoint whose snapshot is written.
     checkpoint: int = -1
-    # By phase: how many items had ended when its report was written last.
-    reported: dict[str, int] = {}
+    reported: dict[str, Reported] = {}
+    # By phase: when an item ended last, as far as the changes were followed.
+    ended_us: dict[str, int] = {}
+    # Whether the campaign was over and its files were up to date: only a restart of it changes them again.
+    is_final: bool = False
 
 
 class Memory:
@@ -86,6 +107,7 @@ class CampaignFiles:
         self._now = now
         self._batches: set[int] = set()
         self._days: set[date] = set()
+        self._ended_us: dict[str, int] = {}
         self.written = 0
         self.has_more = False
 
@@ -97,6 +119,7 @@ class CampaignFiles:
             campaign_id=self._campaign.id,
             changed=ChangePosition(updated_at=to_micros(self._campaign.created_at) - 1),
         )
+        self._ended_us = dict(position.ended_us)
         changed = self._follow(position, budget)
         is_swept = (position.rounds_left or self._memory.is_new) and not self.has_more
         swept_to = self._sweep(position.swept_to) if is_swept else position.swept_to
@@ -117,19 +140,16 @@ class CampaignFiles:
             rounds_left=rounds,
             checkpoint=self._write_snapshots(position.checkpoint),
             reported=reported,
+            ended_us=self._ended_us,
+            is_final=self._campaign.status in FINAL and not self.has_more,
         )
         if after != known:
             self._tree.write(msgspec.json.encode(after), self._campaign.name, POSITION)
         self._memory.is_new, self._memory.campaign = False, self._campaign
 
     def _position(self) -> Position | None:
-        found = self._tree.read(self._campaign.name, POSITION)
-        if found is None:
-            return None
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
-            position = msgspec.json.decode(found, type=Position)
-            return position if position.campaign_id == self._campaign.id else None
-        return None
+        found = position_in(self._tree, self._campaign.name)
+        return found if found is not None and found.campaign_id == self._campaign.id else None
 
     def _write(self, document: msgspec.Struct, *names: str) -> None:
         self.written += self._tree.write(documents.encoded(document), self._campaign.name, *names)
@@ -151,6 +171,7 @@ class CampaignFiles:
             self._write_items([one.item_id for one in found])
             self._batches |= {one.at.batch for one in found}
             self._days |= {documents.day_of(one.at.ended_at or one.at.updated_at) for one in found}
+            self._note_ends(found)
             if found:
                 last = found[-1].at
                 begin = ChangePosition(
@@ -162,6 +183,12 @@ class CampaignFiles:
                 # In a quiet time, what was read again is not read once more.
                 quiet = ChangePosition(updated_at=now - overlap)
                 return begin if self.has_more else max(here, begin, quiet)
+
+    def _note_ends(self, found: Sequence[ChangedItem]) -> None:
+        for one in found:
+            if one.at.ended_at is not None and self._is_known(one):
+                name = self._campaign.spec.phases[one.at.phase].name
+                self._ended_us[name] = max(self._ended_us.get(name, 0), to_micros(one.at.ended_at))
 
     def _changed(self, begin: ChangePosition) -> Callable[[Tx], list[ChangedItem]]:
         return lambda tx: tx.item_changes.changed(self._campaign.id, begin, limit=_PAGE)
@@ -286,7 +313,7 @@ class CampaignFiles:
 
     # --- reports, logs, snapshots
 
-    def _write_reports(self, before: dict[str, int]) -> dict[str, int]:
+    def _write_reports(self, before: dict[str, Reported]) -> dict[str, Reported]:
         """Write the report and the log of each phase in which enough has ended since they were written."""
         counts = self._ledger.read_now(
             lambda tx: {
@@ -294,17 +321,19 @@ class CampaignFiles:
                 for number, phase in enumerate(self._campaign.spec.phases)
             }
         )
-        ended = {name: one.done + one.failed for name, one in counts.items()}
-        is_over = self._campaign.status is not CampaignStatus.RUNNING
-        due = {
-            name
-            for name, count in ended.items()
-            if count != before.get(name, 0)
-            and (is_over or count <= _SMALL or abs(count - before.get(name, 0)) * _GROWTH >= count)
+        now = {
+            name: Reported(done=one.done, failed=one.failed, ended_us=self._ended_us.get(name, 0))
+            for name, one in counts.items()
         }
+        due = {name: one for name, one in now.items() if self._is_report_due(before.get(name, _NOTHING), one)}
         if due:
             self._write_logs(due)
-        return before | {name: ended[name] for name in due}
+        return before | due
+
+    def _is_report_due(self, before: Reported, now: Reported) -> bool:
+        is_over = self._campaign.status is not CampaignStatus.RUNNING
+        has_grown = abs(now.ended - before.ended) * _GROWTH >= now.ended
+        return now != before and (is_over or now.ended <= _SMALL or has_grown)
 
     def _write_logs(self, due: Iterable[str]) -> None:
         phases = self._campaign.spec.phases
@@ -384,6 +413,14 @@ class CampaignFiles:
 
     def _snapshot_of(self, one: CampaignCheckpoint) -> tuple[str, ...]:
         return (self._campaign.name, "checkpoints", one.id, "snapshot.json")
+
+
+def position_in(tree: TreeFolder, campaign: str) -> Position | None:
+    """How far the files in the folder of this campaign are; None if that is not known."""
+    with contextlib.suppress(BadInput, msgspec.DecodeError, msgspec.ValidationError):
+        found = tree.read(campaign, POSITION)
+        return None if found is None else msgspec.json.decode(found, type=Position)
+    return None
 
 
 def _total(tx: Tx, campaign: Campaign, number: int) -> ItemCounts:

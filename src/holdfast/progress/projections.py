@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
 from holdfast.core.campaign import Campaign
 from holdfast.core.clock import Clock
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import (
+    Conflict,
+    HoldfastError,
+    HomeUnusable,
+    NotFound,
+    RowDamaged,
+    StoreUnavailable,
+)
 from holdfast.core.transitions import CampaignStatus
 from holdfast.engine.aio.service import Service
-from holdfast.progress.campaign_files import CampaignFiles, LedgerReader, Memory
+from holdfast.progress.campaign_files import FINAL, CampaignFiles, LedgerReader, Memory, position_in
 from holdfast.progress.file_tree import FileTree, TreeFolder
 from holdfast.store import Store, Tx
 
@@ -24,6 +34,13 @@ ROWS_PER_PASS = 500
 # How many campaigns are looked at beside the running ones.
 NEWEST = 20
 _PAGE = 100
+
+
+# Told of what went wrong with the files of one campaign.
+Met: TypeAlias = Callable[[str, HoldfastError], None]
+
+
+def _ignored(_campaign: str, _error: HoldfastError) -> None: ...
 
 
 class PassResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,31 +60,60 @@ class FileWriter:
         self._memory: dict[str, Memory] = {}
         # Whose files the memory is about.
         self._folder: Path | None = None
+        # Campaigns whose files were not final when they were written last.
+        self._open: set[str] = set()
 
-    def run_pass(self, tree: TreeFolder) -> PassResult:
-        """One pass over the campaigns that may have changed. Raises HomeUnusable, and StoreUnavailable."""
-        written = [self.bring_up(tree, campaign) for campaign in self._ledger.read_now(_recent)]
-        return PassResult(
-            files=sum(one.files for one in written), has_more=any(one.has_more for one in written)
-        )
+    def run_pass(self, tree: TreeFolder, *, met: Met = _ignored) -> PassResult:
+        """One pass over the campaigns that may have changed; what goes wrong with one of them is told to
+        `met`, and the others are brought up. Raises HomeUnusable, and StoreUnavailable."""
+        self._look_at(tree)
+        files, has_more = 0, False
+        for campaign in self._ledger.read_now(partial(_recent, self._open)):
+            try:
+                written = self.bring_up(tree, campaign)
+            except (HomeUnusable, StoreUnavailable):
+                raise
+            except HoldfastError as error:
+                met(campaign.name, error)
+                continue
+            files, has_more = files + written.files, has_more or written.has_more
+        return PassResult(files=files, has_more=has_more)
 
     def bring_up(self, tree: TreeFolder, campaign: Campaign) -> PassResult:
         """The same for one campaign."""
-        if self._folder != tree.path:
-            self._memory, self._folder = {}, tree.path
+        self._look_at(tree)
         memory = self._memory.setdefault(campaign.id, Memory())
         files = CampaignFiles(self._ledger, tree, campaign, memory, now=self._clock.now())
         files.bring_up(budget=ROWS_PER_PASS)
+        self._open.add(campaign.id)
+        if campaign.status in FINAL and not files.has_more:
+            self._open.discard(campaign.id)
         return PassResult(files=files.written, has_more=files.has_more)
 
+    def _look_at(self, tree: TreeFolder) -> None:
+        """Forget another folder, and find the campaigns whose files in this one are not final yet: they may
+        have ended while no process wrote."""
+        if self._folder != tree.path:
+            self._memory, self._folder = {}, tree.path
+            found = [position_in(tree, name) for name in tree.names_in()]
+            self._open = {one.campaign_id for one in found if one is not None and not one.is_final}
 
-def _recent(tx: Tx) -> list[Campaign]:
+
+def _recent(also: Collection[str], tx: Tx) -> list[Campaign]:
     found = {one.id: one for one in tx.campaigns.page(limit=NEWEST)}
+    found |= {one.id: one for campaign_id in also if (one := _sound(tx, campaign_id)) is not None}
     after = ""
     while page := tx.campaigns.in_status(CampaignStatus.RUNNING, after=after):
         found |= {one.id: one for one in page}
         after = page[-1].id
     return list(found.values())
+
+
+def _sound(tx: Tx, campaign_id: str) -> Campaign | None:
+    """None if it is gone or damaged."""
+    with contextlib.suppress(NotFound, RowDamaged):
+        return tx.campaigns.get(campaign_id)
+    return None
 
 
 def newest_campaign(tx: Tx) -> Campaign | None:
@@ -107,11 +153,12 @@ def rebuild(
             on_campaign(number, len(campaigns))
             if old is not None:
                 files += new.take_over(old, campaign.name)
-            while True:
-                written = projector.bring_up(new, campaign)
+            with contextlib.suppress(
+                RowDamaged
+            ):  # the files of a damaged campaign are written as far as they can
+                while (written := projector.bring_up(new, campaign)).has_more:
+                    files += written.files
                 files += written.files
-                if not written.has_more:
-                    break
         on_campaign(len(campaigns), len(campaigns))
         state.show(new)
         newest = ledger.read_now(newest_campaign)
@@ -170,8 +217,11 @@ class ProjectionWriter(Service):
         tree = files.current()
         is_new = tree is None
         tree = tree or files.create()
-        written = self._projector.run_pass(tree)
+        written = self._projector.run_pass(tree, met=self._met)
         if is_new:
             files.show(tree)
         files.show_newest(newest.name)
         return written
+
+    def _met(self, campaign: str, error: HoldfastError) -> None:
+        self.troubles.met(f"the state files of campaign {campaign}", error, again_in_s=self.every_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.campaign import Campaign, ItemPhase, ItemProgress, ItemRecord
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.ids import CampaignId
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.store.records import Records
@@ -65,13 +66,27 @@ class CampaignTable(Records[Campaign]):
         return CampaignId(resolve(self._tx, "campaign", "find_campaigns", name))
 
     def page(self, *, before: str = LAST, limit: int = 50) -> list[Campaign]:
-        """Newest first; the last id of a page is the page token of the next."""
-        rows = self._sql.all("page_of_campaigns", {"before": before, "limit": limit})
-        return [campaign_from_row(row) for row in rows]
+        """Newest first, without damaged ones; the last id of a page is the page token of the next."""
+        return self._sound("page_of_campaigns", {}, "before", before, limit)
 
     def in_status(self, status: CampaignStatus, *, after: str = "", limit: int = 100) -> list[Campaign]:
-        params = {"status": status.value, "after": after, "limit": limit}
-        return [campaign_from_row(row) for row in self._sql.all("campaigns_in_status", params)]
+        """Oldest first, without damaged ones: the services go on with the others. `store verify` and
+        `campaign list` name the damaged ones."""
+        return self._sound("campaigns_in_status", {"status": status.value}, "after", after, limit)
+
+    def _sound(
+        self, query: str, params: dict[str, object], side: str, place: str, limit: int
+    ) -> list[Campaign]:
+        found: list[Campaign] = []
+        while len(found) < limit:
+            rows = self._sql.all(query, params | {side: place, "limit": limit - len(found)})
+            for row in rows:
+                with contextlib.suppress(RowDamaged):
+                    found.append(campaign_from_row(row))
+            if not rows:
+                break
+            place = rows[-1][0]
+        return found
 
     def move(self, record_id: str, to: StrEnum, *, now: datetime, **guards: object) -> Campaign:
         """As for every record; a `reason` is kept with it."""

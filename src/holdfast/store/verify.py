@@ -11,7 +11,9 @@ from holdfast.core.message import Message
 from holdfast.core.task import Task
 from holdfast.store.contract import Row
 from holdfast.store.events import START
+from holdfast.store.rows.alerts import alert_from_row
 from holdfast.store.rows.campaign_checkpoints import campaign_checkpoint_from_row, places_from_row
+from holdfast.store.rows.campaigns import campaign_from_row, item_from_row
 from holdfast.store.rows.conversation import (
     delivery_from_row,
     message_from_row,
@@ -78,8 +80,11 @@ _NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("audit_log", 1, audit_entry_from_row),
     ("recorded_tasks", 1, recorded_from_row),
     ("imported_records", 3, imported_from_row),
+    ("campaigns", 1, campaign_from_row),
+    ("campaign_items", 2, item_from_row),
     ("campaign_checkpoints", 1, campaign_checkpoint_from_row),
     ("campaign_checkpoint_places", 2, places_from_row),
+    ("alerts", 1, alert_from_row),
 )
 
 # Nouns in which nothing is ever sealed.
@@ -95,6 +100,8 @@ _CLEAR = frozenset(
         "wakes",
         "restarts",
         "audit_log",
+        "alerts",
+        "campaigns",
         "campaign_checkpoints",
         "campaign_checkpoint_places",
     }
@@ -107,6 +114,7 @@ _NUMBERED = {
     "list_deltas": {2},
     "mail": {1},
     "effects": {1, 5},
+    "campaign_items": {1},
     "campaign_checkpoint_places": {1},
 }
 # The columns of a key in a row, unless they are the first ones.

@@ -128,6 +128,19 @@ SELECT * FROM campaign_checkpoint_places
 -- Every blob, a page at a time, to be verified.
 SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;
 
+-- name: scan_campaigns
+-- Every row, a page at a time, to be verified.
+SELECT * FROM campaigns WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_campaign_items
+-- Every row, a page at a time, to be verified.
+SELECT * FROM campaign_items WHERE (campaign_id, place) > (:after0, CAST(:after1 AS BIGINT))
+ ORDER BY campaign_id, place LIMIT :limit;
+
+-- name: scan_alerts
+-- Every row, a page at a time, to be verified.
+SELECT * FROM alerts WHERE id > :after0 ORDER BY id LIMIT :limit;
+
 -- name: count_tasks
 -- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM tasks GROUP BY status ORDER BY status;

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from holdfast.alerts.actions import Act
 from holdfast.alerts.figures import ages_from, campaign_figures, ledger_figures, minutes_since
+from holdfast.alerts.raising import is_still_true
 from holdfast.config.alerts import HEARTBEAT
 from holdfast.config.conditions import evaluate
 from holdfast.core.alert import Alert, AlertActionKind, AlertRule
@@ -42,8 +43,11 @@ def restart_agent(tx: Tx, alert: Alert, rule: AlertRule, now: datetime) -> str:
 
 
 def pause_campaign(tx: Tx, alert: Alert, rule: AlertRule, now: datetime) -> str:
-    """No more items start; those that run come to their end."""
+    """No more items start; those that run come to their end. If the condition is not true any more, the
+    campaign goes on: the process that looked may have been frozen since."""
     campaign = tx.campaigns.get(alert.subject)
+    if not is_still_true(tx, rule, alert.subject, now):
+        return f"{campaign.name} goes on: the condition is not true any more"
     if campaign.status is not CampaignStatus.RUNNING:
         return f"{campaign.name} is {campaign.status.value} already"
     pausing_campaign(alert.subject, now=now, reason=f"alert {rule.name}: {alert.words}"[:500])(tx)

@@ -47,7 +47,7 @@ from holdfast.core.jumps import TOLERANCE
 from holdfast.core.transitions import AlertActionStatus, AlertStatus, CampaignStatus
 from holdfast.engine.aio.polling import PollingService
 from holdfast.engine.clocks.jump_watch import ClockWatch
-from holdfast.store import Store, Tx
+from holdfast.store import Store, Tx, Write
 
 log = logging.getLogger("holdfast")
 
@@ -166,7 +166,7 @@ class AlertWatch(PollingService):
         if now is None:
             return Tick()
         await self._note_jump(now)
-        board = await self._store.read(_read_board)
+        board = await self._board(now)
         looked = await self._look(board, now)
         changed = [await self._step(one, board, now) for one in looked.verdicts]
         changed += [await self._end(key, looked, board, now) for key in board.keys - looked.keys]
@@ -181,6 +181,14 @@ class AlertWatch(PollingService):
         )
 
     # --- what is true now
+
+    async def _board(self, now: datetime) -> _Board:
+        board = await self._store.read(_read_board)
+        if board.ages_from is not None and board.ages_from > now + TOLERANCE:
+            # The clock was ahead when it was noted, and is right again: no age would count until then.
+            await self._store.write(_ages_begin(now))
+            board = msgspec.structs.replace(board, ages_from=now)
+        return board
 
     async def _look(self, board: _Board, now: datetime) -> _Looked:
         """Evaluate each rule for the ledger, or for each running campaign that it is about."""
@@ -377,7 +385,7 @@ class AlertWatch(PollingService):
         ahead = (now - last[0]) - timedelta(seconds=self._last[1] - last[1])
         if ahead > TOLERANCE:
             log.warning("the clock went on by %s at once: ages of alert rules begin anew", ahead)
-            await self._store.write(lambda tx: tx.boots.set_fact(AGES_FACT, str(to_micros(now))))
+            await self._store.write(_ages_begin(now))
 
     async def _tidy(self, now: datetime) -> None:
         """Now and then: tell that this gateway still watches its verdicts, and delete old alerts."""
@@ -397,6 +405,10 @@ class AlertWatch(PollingService):
                 == _PRUNED_AT_ONCE
             ):
                 pass
+
+
+def _ages_begin(now: datetime) -> Write[None]:
+    return lambda tx: tx.boots.set_fact(AGES_FACT, str(to_micros(now)))
 
 
 def _read_board(tx: Tx) -> _Board:

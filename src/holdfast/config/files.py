@@ -86,6 +86,12 @@ class _Reading:
             self._take_document(main, documents.read(main))
         for section, path in _section_files(self._home / FOLDER).items():
             document = documents.read(path)
+            if section == "alerts" and not document:
+                # An editor that truncates the file before it writes must not switch every rule off.
+                raise SettingsError(
+                    f"{path} is empty: write `alerts: []` to switch all rules off, or remove the file to "
+                    "have the default ones"
+                )
             # The file may repeat the section's name above its entries, or not.
             self._take_document(path, document if set(document) == {section} else {section: document})
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast as hf
@@ -14,7 +16,8 @@ from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.changes import retrying_items
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.engine.program.campaign_restore import RestoreProgress, restore_campaign
-from holdfast.testing import Crashed
+from holdfast.testing import Crashed, FailingStore
+from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.campaigns.campaign_world import a_spec, begun, campaign_of, fill, items, recount, rows_of
 from tests.engine.stage import Stage
 from tests.engine.tables import execute
@@ -102,6 +105,91 @@ async def test_effects_that_are_kept_are_found_by_the_new_tasks(stage: Stage) ->
     assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.DONE
     rows = await rows_of(stage.store, shop.campaign)
     assert [one.attempt for one in rows] == [2, 2]
+
+
+async def test_a_second_restore_sees_the_effects_that_the_first_one_kept(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage)
+    await shop.go()
+    paid = list(shop.paid)
+    await shop.restore(effects="keep")
+    await shop.go()
+
+    with pytest.raises(EffectsInTheWay, match="say --effects keep, compensate or acknowledge") as raised:
+        await shop.restore()
+    assert len(raised.value.effects) == 4
+    await shop.restore(effects="keep")
+    await shop.go()
+    first = await shop.results()
+    await shop.restore(effects="keep")
+    await shop.go()
+
+    assert shop.paid == paid
+    assert await shop.results() == first
+    assert (await shop.campaigns.plan_restore(shop.milestone.id)).effects == {("opaque", "done"): 4}
+    assert_ledger_is_whole(stage.store)
+
+
+async def test_a_start_that_dies_anywhere_repeats_no_effect_that_was_kept(stage: Stage, seed: int) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+    paid = list(shop.paid)
+    await shop.restore(effects="keep")
+    recording = FailingStore(stage.store)
+    await fill(recording, stage.clock, shop.campaign)
+    await shop.go()
+    points = [one for one in recording.failpoints() if one.call == 1]
+    assert len(points) > 10
+
+    for point in random.Random(seed).sample(points, 6):
+        await shop.restore(effects="keep")
+        with pytest.raises(Crashed):
+            await fill(FailingStore(stage.store, [point]), stage.clock, shop.campaign)
+        await shop.go()
+
+        assert shop.paid == paid, point
+        with pytest.raises(EffectsInTheWay):
+            await shop.restore()
+    assert_ledger_is_whole(stage.store)
+
+
+async def test_effects_that_were_kept_are_compensated_once_under_the_key_of_the_first_task(
+    stage: Stage,
+) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+    (row,) = await rows_of(stage.store, shop.campaign)
+    first = await stage.store.read(lambda tx: tx.effects.of_task(str(row.task_id)))
+    await shop.restore(effects="keep")
+    await shop.go()
+    undone: list[tuple[str, Any]] = []
+
+    def undo(_: Effect, result: Any) -> None:
+        undone.append((hf.idempotency_key(), result))
+
+    await shop.restore(effects="compensate", compensate=undo)
+
+    assert sorted(undone) == sorted(
+        (f"{effect.idempotency_key}-compensation", msgspec.json.decode(effect.outcome or b""))
+        for effect in first
+    )
+
+
+async def test_an_effect_that_a_person_confirmed_is_kept_with_the_result_that_they_gave(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    shop.raises = TimeoutError("no answer")
+    await shop.go()
+    shop.raises = None
+    await stage.holdfast.resolve((await stage.review()).id, "done", result="a receipt by hand")
+    await shop.go()
+    first = await shop.results()
+    for _ in range(2):
+        await shop.restore(effects="keep")
+        await shop.go()
+
+    assert await shop.results() == first
+    assert first == ["a receipt by hand / receipt 1 for rest of repo-001"]
+    assert len(shop.paid) == 1
+    assert_ledger_is_whole(stage.store)
 
 
 async def test_effects_that_are_acknowledged_may_happen_again(stage: Stage) -> None:

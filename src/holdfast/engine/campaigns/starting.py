@@ -9,12 +9,11 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.campaign import Campaign, Item, ItemPhase, ItemRecord, urgency_of
+from holdfast.core.effect import Effect
 from holdfast.core.errors import HoldfastError, KeyLost, NotFound, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.ids import TaskId
 from holdfast.core.payload import decode_payload
 from holdfast.core.run import RunRecord
-from holdfast.core.step import Step
 from holdfast.core.task import NotifyPolicy, Task
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.kept_effects import kept_effects, put_effects
@@ -129,7 +128,7 @@ def _start(
     item whose record is damaged, or whose task cannot be created, fails, and holds up no other."""
     failed = 0
     created: list[tuple[Task, RunRecord]] = []
-    keeping: list[tuple[TaskId, list[Step]]] = []
+    keeping: list[tuple[RunRecord, list[Effect]]] = []
     started: list[ItemPhase] = []
     for before, record in chosen:
         # A restore left a note; without one this is the first start.
@@ -144,11 +143,11 @@ def _start(
         try:
             task, run = prepare(_new_task(campaign, before, record), now)
             if before.task_id is None and before.attempt:
-                steps = kept_effects(tx, before)
-                if steps is not None:
-                    keeping.append((task.id, steps))
+                effects = kept_effects(tx, before)
+                if effects is not None:
                     # With fence 0 its first claim would look like that of a task whose journal is empty.
                     run = msgspec.structs.replace(run, fence=1)
+                    keeping.append((run, effects))
         except HoldfastError as error:
             _fail(tx, before, error, now)
             failed += 1
@@ -169,8 +168,8 @@ def _start(
     tx.runs.create_many([run for _, run in created])
     for task, _ in created:
         tell_of_new(tx, task, now)
-    for task_id, steps in keeping:
-        put_effects(tx, task_id, steps)
+    for run, effects in keeping:
+        put_effects(tx, run, effects)
     tx.item_phases.start(started, now=now)
     for one in started:
         count_move(tx, one, ItemStatus.RUNNING, now=now)

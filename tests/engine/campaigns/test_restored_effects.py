@@ -15,7 +15,12 @@ from holdfast.core.errors import EffectsInTheWay
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.changes import retrying_items
 from holdfast.engine.client.campaigns import Campaigns
-from holdfast.engine.program.campaign_restore import RestoreProgress, restore_campaign
+from holdfast.engine.program.campaign_restore import (
+    RestoreProgress,
+    beginning_restore,
+    restore_campaign,
+    undoing_chunk,
+)
 from holdfast.testing import Crashed, FailingStore
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.campaigns.campaign_world import a_spec, begun, campaign_of, fill, items, recount, rows_of
@@ -291,3 +296,84 @@ async def test_a_later_decision_goes_before_an_earlier_one(stage: Stage) -> None
     await shop.go()
 
     assert len(shop.paid) == 4
+
+
+# --- effects of the tasks that an item has started
+
+
+class DelegatingCampaign(PayingCampaign):
+    """A campaign whose items pay themselves, and let a grandchild of their task pay, too."""
+
+    @classmethod
+    async def open(cls, stage: Stage, count: int = 1) -> DelegatingCampaign:
+        shop = cls(stage)
+
+        @hf.opaque
+        async def pay(what: str) -> str:
+            shop.paid.append(what)
+            return f"receipt {len(shop.paid)}"
+
+        @hf.task
+        async def pay_for(run: hf.Run, what: str) -> str:
+            return await run.step(pay, what)
+
+        @hf.task
+        async def delegate(run: hf.Run, what: str) -> str:
+            return await (await run.spawn(pay_for(what)))
+
+        @hf.task
+        async def buy(run: hf.Run, item: hf.Item) -> str:
+            return await (await run.spawn(delegate(item.id)))
+
+        shop.campaign = await begun(
+            stage.store, stage.clock, a_spec(Phase(name="purchase", task="buy"), concurrency=10), items(count)
+        )
+        shop.campaigns = Campaigns(stage.store, stage.clock)
+        shop.milestone = await shop.campaigns.milestone("before", "rd-os")
+        await stage.open(buy, delegate, pay_for)
+        return shop
+
+
+async def test_effects_of_tasks_that_an_item_started_need_a_decision_too(stage: Stage) -> None:
+    shop = await DelegatingCampaign.open(stage, 2)
+    await shop.go()
+
+    plan = await shop.campaigns.plan_restore(shop.milestone.id)
+    with pytest.raises(EffectsInTheWay, match="say --effects keep, compensate or acknowledge"):
+        await shop.restore()
+    with pytest.raises(EffectsInTheWay, match="cannot be kept; say --effects compensate or acknowledge"):
+        await shop.restore(effects="keep")
+    await shop.go()
+
+    assert plan.effects == {("opaque", "done"): 2}
+    assert len(plan.in_children) == 2
+    assert sorted(shop.paid) == ["repo-001", "repo-002"]
+    assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.DONE
+
+
+async def test_effects_of_tasks_that_an_item_started_are_compensated(stage: Stage) -> None:
+    shop = await DelegatingCampaign.open(stage)
+    await shop.go()
+    undone: list[str] = []
+
+    await shop.restore(effects="compensate", compensate=lambda _, result: undone.append(result))
+    await shop.go()
+
+    assert undone == ["receipt 1"]
+    assert shop.paid == ["repo-001", "repo-001"]
+
+
+async def test_an_effect_of_a_started_task_that_came_after_the_plan_is_not_kept_silently(
+    stage: Stage,
+) -> None:
+    shop = await DelegatingCampaign.open(stage)
+    # The restore begins before the first effect, so its plan has none.
+    begin = beginning_restore(shop.milestone.id, effects="keep", now=stage.clock.now())
+    await fill(stage.store, stage.clock, shop.campaign)
+    restore, _ = await stage.store.write(begin)
+    await stage.settle()
+
+    with pytest.raises(EffectsInTheWay, match="cannot be kept"):
+        await stage.store.write(undoing_chunk(restore, now=stage.clock.now()))
+
+    assert (await shop.restore(effects="acknowledge")).is_over

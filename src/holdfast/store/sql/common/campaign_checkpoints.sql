@@ -183,10 +183,10 @@ SELECT place, status, task_id FROM item_phases
  ORDER BY place LIMIT :limit;
 
 -- name: item_phases_that_may_run
--- Items of one phase whose task may not have ended.
+-- Items of one phase whose task, or a task that this one started, may not have ended.
 SELECT place, task_id FROM item_phases
  WHERE campaign_id = :campaign_id AND phase = :phase AND place > :after AND task_id IS NOT NULL
-   AND status IN ('pending', 'running', 'paused')
+   AND status IN ('pending', 'running', 'paused', 'failed')
  ORDER BY place LIMIT :limit;
 
 -- name: lock_item_phases_at

@@ -14,11 +14,14 @@ from holdfast.core.agent import AgentStatus, CampaignAgent
 from holdfast.core.campaign import Campaign, Phase
 from holdfast.core.clock import Clock
 from holdfast.core.errors import Conflict, NotFound, NotYours
-from holdfast.core.transitions import ItemStatus, RunStatus
+from holdfast.core.task import Failure
+from holdfast.core.transitions import EffectStatus, ItemStatus, RunStatus
 from holdfast.engine.campaigns.agent_changes import pausing_agent, restarting_agent, resuming_agent
+from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.builders import an_effect
 from tests.engine.campaigns.campaign_world import (
     CampaignWorker,
     a_spec,
@@ -154,6 +157,55 @@ async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(part
 
     assert again.item_status is ItemStatus.RUNNING
     assert await runs_of(parts.store, task_id) == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
+    await check(parts.store, worker.campaign)
+
+
+async def waiting_on_a_child(worker: CampaignWorker) -> tuple[str, ClaimedRun]:
+    """Its task has had an effect, and waits for a task that it started and that a worker runs."""
+    claimed = worker.held.pop(FIRST)
+    paid = an_effect(
+        task_id=claimed.task.id,
+        run_id=claimed.claim.run_id,
+        fence=claimed.claim.fence,
+        status=EffectStatus.DONE,
+    )
+    await worker.parts.store.write(lambda tx: tx.effects.create(paid))
+    child = await worker.parts.carry(parent_task_id=claimed.task.id)
+    await worker.parts.claims.wait(claimed.claim, waits_on=f"child:{child.task.id}")
+    return claimed.task.id, child
+
+
+@pytest.mark.parametrize("how", ["restart", "pause", "retry", "campaign"])
+async def test_an_agent_waits_for_a_child_that_still_stops_and_keeps_what_it_saved(
+    parts: Parts, how: str
+) -> None:
+    worker = await worker_of(parts, 1)
+    campaigns = Campaigns(parts.store, parts.clock)
+    await worker.take()
+    task_id, child = await waiting_on_a_child(worker)
+
+    if how == "restart":
+        await change(parts.store, parts.clock, "restart")
+    elif how == "pause":
+        await change(parts.store, parts.clock, "pause")
+        await change(parts.store, parts.clock, "resume")
+    elif how == "retry":
+        await parts.ledger.cancel(task_id, reason="try again")
+        await campaigns.retry("rd-os")
+    else:
+        await campaigns.pause("rd-os", stop=True)
+        await campaigns.start("rd-os")
+    too_early = await worker.start()
+    meanwhile = await statuses(parts.store, worker.campaign)
+    stopped = Failure(kind="cancelled", message="asked")
+    await parts.ledger.fail(child.claim, stopped, status=RunStatus.CANCELLED)
+    then = await worker.start()
+
+    (row,) = await rows_of(parts.store, worker.campaign)
+    assert (too_early, then) == (0, 1)
+    assert meanwhile == {FIRST: "pending"}
+    assert (row.status, row.task_id, row.attempt) == (ItemStatus.RUNNING, task_id, 1)
+    assert "started anew" not in (row.note or "")
     await check(parts.store, worker.campaign)
 
 

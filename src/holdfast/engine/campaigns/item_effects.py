@@ -29,3 +29,8 @@ def effects_of_items(tx: Tx, task_ids: Collection[str]) -> ItemEffects:
         found=[(roots[task_id], effect) for task_id, some in found.items() for effect in some],
         gone=sorted(set(task_ids).difference(roots)),
     )
+
+
+def has_effects(tx: Tx, task_id: str) -> bool:
+    """Whether the task of an item, or one that it started, has any, whatever became of them."""
+    return tx.effects.has_any([one.task_id for one in tx.tasks.families([task_id])])

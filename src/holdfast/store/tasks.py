@@ -370,6 +370,11 @@ class TaskTable:
             found = self._sql.all("tasks_past_limit_of_runtime", params | {"runtime": kind})
         return [task_from_row(row, self._sealing) for row in found]
 
+    def needed_by_campaigns(self, task_ids: Sequence[str]) -> set[str]:
+        """Those of these tasks with which an item goes on, or whose effects a restore must see."""
+        found = self._sql.all("tasks_that_campaigns_need", {"ids": self._sql.pack(task_ids)})
+        return {row[0] for row in found}
+
     def lock_to_prune(self, seen: Sequence[Task]) -> list[tuple[str, TaskStatus, str]]:
         """Those of these tasks that may be deleted, locked until this transaction ends: id, status, owner. A
         task that was reopened and has ended again since it was read is left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -12,9 +13,11 @@ import holdfast as hf
 from holdfast.core.campaign import Campaign, Phase
 from holdfast.core.effect import Effect
 from holdfast.core.errors import EffectsInTheWay
+from holdfast.core.retention import DEFAULT_RETENTION, RetentionLimits
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.changes import retrying_items
 from holdfast.engine.client.campaigns import Campaigns
+from holdfast.engine.ledger.retention import NEEDED_FOR, DueTasks, Pruner, find_due
 from holdfast.engine.program.campaign_restore import (
     RestoreProgress,
     beginning_restore,
@@ -268,7 +271,7 @@ async def test_an_effect_of_unknown_outcome_must_be_settled_or_acknowledged(stag
     assert shop.paid == ["deposit of repo-001", "rest of repo-001"]
 
 
-async def test_kept_effects_that_retention_removed_are_told_and_not_repeated_silently(stage: Stage) -> None:
+async def test_kept_effects_that_are_gone_are_told_and_not_repeated_silently(stage: Stage) -> None:
     shop = await PayingCampaign.open(stage, 1)
     await shop.go()
     await shop.restore(effects="keep")
@@ -279,11 +282,30 @@ async def test_kept_effects_that_retention_removed_are_told_and_not_repeated_sil
     (row,) = await rows_of(stage.store, shop.campaign)
     assert row.status is ItemStatus.FAILED
     assert row.error is not None
-    assert "whose effects a restore kept; a retry of this item does them again" in row.error
+    assert "whose effects a restore kept, is no longer in the ledger; a retry of this item does" in row.error
     assert len(shop.paid) == 2
+    with pytest.raises(EffectsInTheWay, match="is no longer in the ledger"):
+        await shop.restore()
     await stage.store.write(retrying_items(shop.campaign.id, now=stage.clock.now()))
     await shop.go()
     assert len(shop.paid) == 4
+
+
+async def test_an_item_that_could_not_start_still_has_the_effects_that_were_kept(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+    await shop.restore(effects="keep")
+    execute(stage.store, "UPDATE campaign_items SET name = name || 'x'")
+    await fill(stage.store, stage.clock, shop.campaign)
+    assert [one.status for one in await rows_of(stage.store, shop.campaign)] == [ItemStatus.FAILED]
+
+    with pytest.raises(EffectsInTheWay, match="say --effects keep"):
+        await shop.restore()
+    await shop.restore(effects="keep")
+    execute(stage.store, "UPDATE campaign_items SET name = substr(name, 1, length(name) - 1)")
+    await shop.go()
+
+    assert len(shop.paid) == 2
 
 
 async def test_a_later_decision_goes_before_an_earlier_one(stage: Stage) -> None:
@@ -377,3 +399,77 @@ async def test_an_effect_of_a_started_task_that_came_after_the_plan_is_not_kept_
         await stage.store.write(undoing_chunk(restore, now=stage.clock.now()))
 
     assert (await shop.restore(effects="acknowledge")).is_over
+
+
+# --- retention
+
+
+AGES = DEFAULT_RETENTION.total_seconds() + 1
+
+
+async def prune(stage: Stage) -> int:
+    """How many tasks are gone after some passes of retention."""
+    pruner = Pruner(stage.store, stage.clock)
+    return sum([(await pruner.run_once()).tasks for _ in range(3)])
+
+
+@pytest.mark.parametrize("kind", [PayingCampaign, DelegatingCampaign])
+async def test_retention_keeps_the_tasks_of_a_campaign_that_goes_on(
+    stage: Stage, kind: type[PayingCampaign]
+) -> None:
+    shop = await kind.open(stage, 2)
+    await shop.campaigns.pause_items("rd-os", ["repo-002"])
+    await shop.go()
+    paid = list(shop.paid)
+    stage.clock.advance(days=2)
+    limits = RetentionLimits(kinds={"python": timedelta(days=1)})
+    assert (await Pruner(stage.store, stage.clock, limits=limits).run_once()).tasks == 0
+    stage.clock.advance(seconds=AGES)
+
+    planned = await stage.store.read(lambda tx: find_due(tx, now=stage.clock.now(), limit=10, limits=limits))
+    assert planned == DueTasks()
+    assert await prune(stage) == 0
+    # The next passes do not look at them again.
+    assert await stage.store.read(lambda tx: tx.tasks.past_retention(now=stage.clock.now(), limit=9)) == []
+    with pytest.raises(EffectsInTheWay, match="say --effects"):
+        await shop.restore()
+    assert shop.paid == paid
+
+
+async def test_retention_removes_the_tasks_of_a_campaign_that_is_done_and_a_restore_says_so(
+    stage: Stage,
+) -> None:
+    shop = await PayingCampaign.open(stage, 2)
+    await shop.campaigns.pause_items("rd-os", ["repo-002"])
+    await shop.go()
+    stage.clock.advance(seconds=AGES)
+    assert await prune(stage) == 0
+    await shop.campaigns.resume_items("rd-os")
+    await shop.go()
+    assert (await campaign_of(stage.store, shop.campaign.id)).status is CampaignStatus.DONE
+    stage.clock.advance(seconds=AGES)
+
+    assert await prune(stage) == 2
+    for effects in ("refuse", "keep"):
+        with pytest.raises(EffectsInTheWay, match="its task is gone: --effects acknowledge") as raised:
+            await shop.restore(effects=effects)
+        assert all("no longer in the ledger" in one for one in raised.value.effects)
+    assert len(shop.paid) == 4
+    assert (await shop.restore(effects="acknowledge")).restore.undone == 2
+
+
+async def test_retention_keeps_the_effects_that_a_restore_keeps_until_the_items_start(stage: Stage) -> None:
+    shop = await PayingCampaign.open(stage, 2)
+    await shop.go()
+    await shop.restore(effects="keep")
+    await shop.campaigns.pause("rd-os")
+    stage.clock.advance(seconds=AGES)
+
+    assert await prune(stage) == 0
+    await shop.campaigns.start("rd-os")
+    await shop.go()
+    assert len(shop.paid) == 4
+    assert await prune(stage) == 0
+    # Now their new tasks have the effects, and nothing needs the first ones.
+    stage.clock.advance(seconds=NEEDED_FOR.total_seconds())
+    assert await prune(stage) == 2

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.campaign import ItemPhase
 from holdfast.core.effect import Effect, decode_request
-from holdfast.core.errors import Refused
+from holdfast.core.errors import KeyLost, Refused
 from holdfast.core.ids import new_effect_id
 from holdfast.core.run import RunRecord
 from holdfast.core.seal_mode import SEALED
@@ -23,15 +23,27 @@ _HAPPENED = frozenset({EffectStatus.DONE, EffectStatus.CONFIRMED})
 def kept_effects(tx: Tx, row: ItemPhase) -> list[Effect] | None:
     """The effects that the next task of this item begins with; None if no restore kept any.
 
-    Raises Refused once if retention has removed them: the operator must know before they are repeated.
+    If they cannot be read, raises Refused until the item has failed for that reason and is retried.
     """
     earlier = tx.campaign_restores.kept_effects(row)
     if earlier is None:
         return None
+    try:
+        effects = _effects_of(tx, earlier)
+    except Refused as refused:
+        if row.error != str(refused)[:500]:
+            raise
+        effects = []
     tx.campaign_restores.forget_effects(row)
+    return effects
+
+
+def _effects_of(tx: Tx, earlier: str) -> list[Effect]:
+    """Raises Refused."""
     if earlier not in tx.tasks.get_many([earlier]):
         raise Refused(
-            f"retention removed {earlier}, whose effects a restore kept; a retry of this item does them again"
+            f"{earlier}, whose effects a restore kept, is no longer in the ledger; a retry of this item does "
+            "them again"
         )
     try:
         happened = [effect for effect in tx.effects.of_task(earlier) if effect.status in _HAPPENED]
@@ -40,7 +52,10 @@ def kept_effects(tx: Tx, row: ItemPhase) -> list[Effect] | None:
             effect.key: _opened(tx, effect) for effect in sorted(happened, key=lambda one: one.generation)
         }
     except ValueError as error:
-        raise Refused(f"the effects of {earlier} cannot be read, so they are not kept: {error}") from error
+        raise Refused(
+            f"the effects of {earlier}, which a restore kept, cannot be read ({error}); a retry of this item "
+            "does them again"
+        ) from error
     return list(last.values())
 
 
@@ -49,7 +64,7 @@ def _opened(tx: Tx, effect: Effect) -> Effect:
     decode_request(effect.request)
     outcome = None if effect.outcome is None else tx.blobs.open(effect.outcome)
     if SEALED in (effect.request, outcome):
-        raise Refused(f"{effect.id} of {effect.task_id} is sealed with a key that is not here")
+        raise KeyLost("effect", f"{effect.id} of {effect.task_id}")
     return msgspec.structs.replace(effect, outcome=outcome)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TypeAlias
@@ -472,13 +472,15 @@ def undoing_chunk(
         if not chunk:
             return _end(tx, restore, campaign, now)
         rows = tx.campaign_restores.lock_at(campaign.id, phase, [place for place, _, _ in chunk])
-        living = _items_of(_not_ended(tx, [row.task_id for row in rows if row.task_id is not None]))
-        kept = None if living else _decided(tx, restore, campaign, rows, compensated)
+        task_of = {place: task_id for place, _, task_id in chunk if task_id is not None}
+        living = _items_of(_not_ended(tx, sorted(task_of.values())))
+        kept = None if living else _decided(tx, restore, campaign, task_of.values(), compensated)
         if kept is None:
             return RestoreProgress(restore=restore, campaign=campaign, is_over=False, stopping=living)
         note = f"started anew: {checkpoint.id} was restored"
         for row in rows:
-            _undo(tx, campaign, row, is_kept=row.task_id in kept, note=note, now=now)
+            task_id = task_of.get(row.place)
+            _undo(tx, campaign, row, keep_of=task_id if task_id in kept else None, note=note, now=now)
         restore = msgspec.structs.replace(
             restore, phase=phase, place=rows[-1].place, undone=restore.undone + len(rows), updated_at=now
         )
@@ -488,10 +490,12 @@ def undoing_chunk(
     return undo
 
 
-def _undo(tx: Tx, campaign: Campaign, row: ItemPhase, *, is_kept: bool, note: str, now: datetime) -> None:
+def _undo(
+    tx: Tx, campaign: Campaign, row: ItemPhase, *, keep_of: str | None, note: str, now: datetime
+) -> None:
     tx.campaign_restores.forget_effects(row)
-    if is_kept:
-        tx.campaign_restores.keep_effects(row)
+    if keep_of is not None:
+        tx.campaign_restores.keep_effects(row, keep_of)
     if row.status is ItemStatus.RUNNING:  # its task is gone, so nothing else ends it
         failed = msgspec.structs.replace(row, status=ItemStatus.FAILED, error="its task is gone")
         tx.item_phases.end([failed], now=now)
@@ -509,13 +513,13 @@ def _decided(
     tx: Tx,
     restore: CampaignRestore,
     campaign: Campaign,
-    rows: Sequence[ItemPhase],
+    task_ids: Collection[str],
     compensated: frozenset[str],
 ) -> set[str] | None:
     """The tasks whose effects are kept; None if there are effects that were not compensated yet."""
     if restore.effects == "acknowledge":
         return set()
-    found = effects_of_items(tx, {one.task_id for one in rows if one.task_id is not None})
+    found = effects_of_items(tx, task_ids)
     in_doubt = [_shown(effect) for effect in found.all if _is_in_doubt(effect)]
     in_doubt += map(_shown_gone, found.gone)
     if in_doubt:

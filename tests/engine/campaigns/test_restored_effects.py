@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.campaign import Campaign, Phase
 from holdfast.core.effect import Effect
-from holdfast.core.errors import EffectsInTheWay
+from holdfast.core.errors import EffectsInTheWay, Refused
 from holdfast.core.retention import DEFAULT_RETENTION, RetentionLimits
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.changes import retrying_items
@@ -250,6 +250,35 @@ async def test_a_compensation_that_fails_undoes_no_item_and_is_done_again_by_the
     assert progress.is_over
     assert keys[:2] == keys[3:5]
     assert len(set(keys)) == 4
+
+
+async def test_a_restore_that_began_with_compensate_does_not_go_on_without_the_function(
+    stage: Stage,
+) -> None:
+    shop = await PayingCampaign.open(stage, 1)
+    await shop.go()
+
+    async def undo(effect: Effect, result: Any) -> None:
+        raise Crashed
+
+    with pytest.raises(Crashed):
+        await shop.restore(effects="compensate", compensate=undo)
+    command = f"holdfast checkpoints restore {shop.milestone.id} --apply --effects"
+    with pytest.raises(Refused, match="began with compensate") as refused:
+        await shop.restore()
+    with pytest.raises(Refused, match="began with compensate"):
+        await shop.campaigns.restore(shop.milestone.id, timeout_s=5)
+    for way in ("compensate --compensate MODULE:FUNCTION", "keep", "acknowledge"):
+        assert f"{command} {way}" in str(refused.value)
+    # Another call decides for compensate after this one has looked.
+    begun = await stage.store.read(lambda tx: tx.campaign_restores.open_of(shop.campaign.id))
+    assert begun is not None
+    with pytest.raises(Refused, match="began with compensate"):
+        await stage.store.write(undoing_chunk(begun, now=stage.clock.now()))
+
+    assert (await shop.restore(effects="keep")).is_over
+    await shop.go()
+    assert len(shop.paid) == 2
 
 
 async def test_an_effect_of_unknown_outcome_must_be_settled_or_acknowledged(stage: Stage) -> None:

@@ -229,8 +229,10 @@ async def restore_campaign(
     """Begin a restore, or go on with it, for a bounded number of chunks; each is one transaction.
 
     The campaign is paused until the restore is over, also if the process dies: the same call goes on then.
-    Raises EffectsInTheWay if effects happened since and the caller did not say what becomes of them, or if
-    the outcome of one is unknown; Refused if one cannot go back to this checkpoint.
+    A call after which it is not over has undone something, or has waited for tasks to stop. Raises
+    EffectsInTheWay if effects happened since and the caller did not say what becomes of them, or if the
+    outcome of one is unknown; Refused if one cannot go back to this checkpoint, or if the restore began with
+    compensate and this call has no function for it.
     """
     check_decision(effects, compensate)
     begun = await store.read(lambda tx: _unfinished(tx, checkpoint_id, owner))
@@ -242,16 +244,29 @@ async def restore_campaign(
     restore, campaign = await store.write(
         beginning_restore(checkpoint_id, effects=effects, now=clock.now(), owner=owner)
     )
+    _check_function(restore, campaign, is_given=compensate is not None)
     left = await _stop_running(store, clock, restore, campaign, patience_s)
     if left:
         return RestoreProgress(restore=restore, campaign=campaign, is_over=False, stopping=left)
     for _ in range(max_chunks):
         undone = await _undo_compensated(store, restore, campaign, compensate)
         progress = await store.write(undoing_chunk(restore, compensated=undone, now=clock.now()))
+        if progress.stopping:
+            await store.wait_for("campaigns", patience_s)
         if progress.is_over or progress.stopping:
             return progress
         restore = progress.restore
     return RestoreProgress(restore=restore, campaign=campaign, is_over=False)
+
+
+def _check_function(restore: CampaignRestore, campaign: Campaign, *, is_given: bool) -> None:
+    if restore.effects == "compensate" and not is_given:
+        command = f"holdfast checkpoints restore {restore.checkpoint_id} --apply --effects"
+        raise Refused(
+            f"the restore of {campaign.name} to {restore.checkpoint_id} began with compensate, so it needs "
+            f"the function that undoes an effect: {command} compensate --compensate MODULE:FUNCTION; or "
+            f"decide otherwise for what is left: {command} keep, or {command} acknowledge"
+        )
 
 
 def check_decision(effects: object, compensate: Compensate | None) -> None:
@@ -413,11 +428,11 @@ def _items_of(living: Sequence[FamilyTask]) -> int:
 
 async def _undo_compensated(
     store: Store, restore: CampaignRestore, campaign: Campaign, compensate: Compensate | None
-) -> frozenset[str]:
+) -> frozenset[str] | None:
     """Undo the effects of the next chunk, the newest first. What was undone before a crash is undone again,
-    under the same idempotency key."""
+    under the same idempotency key. None without a function."""
     if compensate is None:
-        return frozenset()
+        return None
     effects = await store.read(lambda tx: _effects_of_next(tx, restore, campaign))
     happened = [effect for effect in effects if effect.status in HAPPENED]
     for effect in sorted(happened, key=lambda one: (one.updated_us, one.id), reverse=True):
@@ -453,11 +468,12 @@ def _next_chunk(
 
 
 def undoing_chunk(
-    begun: CampaignRestore, *, compensated: frozenset[str] = frozenset(), now: datetime
+    begun: CampaignRestore, *, compensated: frozenset[str] | None = None, now: datetime
 ) -> Write[RestoreProgress]:
     """The write that makes the next items pending again, and ends the restore after the last ones.
 
-    If a task of one runs again, it says so and changes nothing. Raises EffectsInTheWay.
+    If a task of one runs again, it says so and changes nothing. Raises EffectsInTheWay, and Refused if the
+    decision is to compensate and nothing was.
     """
 
     def undo(tx: Tx) -> RestoreProgress:
@@ -514,7 +530,7 @@ def _decided(
     restore: CampaignRestore,
     campaign: Campaign,
     task_ids: Collection[str],
-    compensated: frozenset[str],
+    compensated: frozenset[str] | None,
 ) -> set[str] | None:
     """The tasks whose effects are kept; None if there are effects that were not compensated yet."""
     if restore.effects == "acknowledge":
@@ -528,6 +544,9 @@ def _decided(
     if happened and restore.effects == "refuse":
         raise EffectsInTheWay(campaign.name, [_shown(effect) for _, effect in happened], _HAPPENED)
     if restore.effects == "compensate":
+        # Another call may have changed the decision after this one had looked.
+        _check_function(restore, campaign, is_given=compensated is not None)
+        assert compensated is not None
         return set() if {effect.id for _, effect in happened} <= compensated else None
     in_children = [_shown(effect) for item, effect in happened if effect.task_id != item]
     if in_children:

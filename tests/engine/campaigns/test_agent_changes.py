@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,12 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import Conflict, NotFound, NotYours
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, ItemStatus, RunStatus
-from holdfast.engine.campaigns.agent_changes import pausing_agent, restarting_agent, resuming_agent
+from holdfast.engine.campaigns.agent_changes import (
+    RestartRequest,
+    pausing_agent,
+    restarting_agent,
+    resuming_agent,
+)
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.store import Store
@@ -141,13 +147,16 @@ async def test_a_restart_cancels_the_run_and_goes_on_from_what_was_saved(stage: 
     await check(stage.store, campaign)
 
 
-async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(parts: Parts) -> None:
+@pytest.mark.parametrize("later", [timedelta(seconds=1), timedelta(hours=-1)])
+async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(
+    parts: Parts, later: timedelta
+) -> None:
     worker = await worker_of(parts, 1)
     await worker.take()
     task_id = await saved(worker)
     asked = restarting_agent(worker.campaign.id, AGENT, now=parts.clock.now())
     assert isinstance(parts.clock, FakeClock)
-    parts.clock.advance(seconds=1)
+    parts.clock.set(parts.clock.now() + later)
 
     await parts.store.write(asked)
     await worker.stopped(FIRST)
@@ -158,6 +167,41 @@ async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(part
     assert again.item_status is ItemStatus.RUNNING
     assert await runs_of(parts.store, task_id) == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
     await check(parts.store, worker.campaign)
+
+
+async def test_an_agent_is_restarted_after_the_clock_was_set_back(parts: Parts) -> None:
+    worker = await worker_of(parts, 1)
+    assert isinstance(parts.clock, FakeClock)
+    parts.clock.advance(hours=2)
+    await worker.take()
+    task_id = await saved(worker)
+    parts.clock.set(parts.clock.now() - timedelta(hours=1))
+
+    agent = await change(parts.store, parts.clock, "restart")
+    asked = await parts.ledger.get(task_id)
+    await worker.stopped(FIRST)
+    await worker.take()
+    await worker.finish(FIRST)
+
+    assert agent.item_status is ItemStatus.PENDING
+    assert asked.cancel_requested_at is not None
+    assert await runs_of(parts.store, task_id) == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
+    await check(parts.store, worker.campaign)
+
+
+async def test_a_restart_of_a_run_that_is_over_leaves_the_next_one_alone(parts: Parts) -> None:
+    worker = await worker_of(parts, 1)
+    await worker.take()
+    task_id = await saved(worker)
+    request = RestartRequest(run_id=worker.held[FIRST].claim.run_id)
+    await change(parts.store, parts.clock, "restart")
+    await worker.stopped(FIRST)
+    await worker.take()
+
+    agent = await change(parts.store, parts.clock, "restart", request=request)
+
+    assert agent.item_status is ItemStatus.RUNNING
+    assert (await parts.ledger.get(task_id)).cancel_requested_at is None
 
 
 async def waiting_on_a_child(worker: CampaignWorker) -> tuple[str, ClaimedRun]:

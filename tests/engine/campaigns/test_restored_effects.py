@@ -24,7 +24,7 @@ from holdfast.engine.program.campaign_restore import (
     restore_campaign,
     undoing_chunk,
 )
-from holdfast.testing import Crashed, FailingStore
+from holdfast.testing import Crashed, FailingStore, memory_store
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.campaigns.campaign_world import a_spec, begun, campaign_of, fill, items, recount, rows_of
 from tests.engine.stage import Stage
@@ -502,3 +502,22 @@ async def test_retention_keeps_the_effects_that_a_restore_keeps_until_the_items_
     # Now their new tasks have the effects, and nothing needs the first ones.
     stage.clock.advance(seconds=NEEDED_FOR.total_seconds())
     assert await prune(stage) == 2
+
+
+async def test_a_pass_of_retention_that_dies_anywhere_keeps_what_a_campaign_needs(
+    stage: Stage, seed: int
+) -> None:
+    shop = await PayingCampaign.open(stage, 2)
+    await shop.campaigns.pause_items("rd-os", ["repo-002"])
+    await shop.go()
+    stage.clock.advance(seconds=AGES)
+    recording = FailingStore(memory_store())
+    await Pruner(recording, stage.clock).run_once()
+
+    for point in random.Random(seed).sample(recording.failpoints(), 6):
+        with pytest.raises(Crashed):
+            await Pruner(FailingStore(stage.store, [point]), stage.clock).run_once()
+        assert await prune(stage) == 0, point
+        stage.clock.advance(seconds=NEEDED_FOR.total_seconds())
+    with pytest.raises(EffectsInTheWay, match="say --effects"):
+        await shop.restore()

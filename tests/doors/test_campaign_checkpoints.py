@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +344,26 @@ def test_effects_are_compensated_with_a_function_of_the_user(
     assert "cannot be imported" in wrong.err
     assert done.status == 0, done.err
     assert (tmp_path / "undone").read_text() == "paid\npaid\n"
+
+
+def test_a_restore_whose_function_failed_asks_for_it_or_for_another_decision(
+    run: Run, charged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refunds.py").write_text(
+        "def undo(effect, result):\n    raise OSError('the bank is closed')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    arguments = ("checkpoints", "restore", charged, "--apply")
+
+    with contextlib.suppress(OSError):
+        run(*arguments, "--effects", "compensate", "--compensate", "refunds:undo")
+    without = run(*arguments)
+    otherwise = run(*arguments, "--effects", "keep")
+
+    assert without.status == 3
+    assert "began with compensate, so it needs the function that undoes an effect" in without.err
+    assert "--apply --effects acknowledge" in without.err
+    assert otherwise.status == 0, otherwise.err
 
 
 # --- micro

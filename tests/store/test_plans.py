@@ -277,6 +277,7 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("children_of_task", "tasks_by_parent"),
         ("children_of_task_alive", "tasks_by_parent"),
         ("newest_children_of_task", "tasks_by_parent"),
+        ("families_of_tasks", "tasks_by_parent"),
         ("newest_effects_of_task", "effects_past"),
         ("ready_sessions", "sessions_ready"),
         ("ended_sessions", "sessions_busy"),

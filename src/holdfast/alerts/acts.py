@@ -11,7 +11,7 @@ from holdfast.config.alerts import HEARTBEAT
 from holdfast.config.conditions import evaluate
 from holdfast.core.alert import Alert, AlertActionKind, AlertRule
 from holdfast.core.transitions import CampaignStatus, ItemStatus
-from holdfast.engine.campaigns.agent_changes import restarting_agent
+from holdfast.engine.campaigns.agent_changes import RestartRequest, restarting_agent
 from holdfast.engine.campaigns.agents import agent_of_task
 from holdfast.engine.campaigns.changes import pausing_campaign
 from holdfast.store import Tx
@@ -34,8 +34,12 @@ def restart_agent(tx: Tx, alert: Alert, rule: AlertRule, now: datetime) -> str:
             continue
         agent = agent_of_task(tx, campaign, run.task_id)
         if agent is not None and agent.item_status is ItemStatus.RUNNING:
-            restarting_agent(campaign.id, agent.id, now=now, reason=f"alert {rule.name}")(tx)
-            restarted.append(agent.id)
+            silent = RestartRequest(run_id=run.run_id)
+            write = restarting_agent(
+                campaign.id, agent.id, now=now, reason=f"alert {rule.name}", request=silent
+            )
+            if write(tx).item_status is not ItemStatus.RUNNING:
+                restarted.append(agent.id)
     if not restarted:
         return "no running agent is silent any more"
     more = f" and {len(restarted) - _SHOWN} more" if len(restarted) > _SHOWN else ""

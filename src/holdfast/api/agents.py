@@ -21,6 +21,7 @@ from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.agent_changes import (
     PAUSED_BY_OPERATOR,
     RESTARTED_BY_OPERATOR,
+    RestartRequest,
     pausing_agent,
     restarting_agent,
     resuming_agent,
@@ -196,11 +197,17 @@ def restarting(
             f"{mine.name}), or restart the gateway (holdfast gateway restart)"
         )
 
+    # It outlives the write, which may run again after its own commit.
+    request = RestartRequest()
+
     def restart(tx: Tx) -> AgentChangedView:
         agent = _found(tx, asked, reach)
-        after = restarting_agent(agent.campaign_id, agent.id, now=now, reason=asked.reason)(tx)
+        write = restarting_agent(agent.campaign_id, agent.id, now=now, reason=asked.reason, request=request)
+        after = write(tx)
         outcome = "it goes on after its last saved step" + _when(tx, agent)
-        if agent.item_status is ItemStatus.RUNNING:
+        if after.item_status is ItemStatus.RUNNING:
+            outcome = "the run that it had is over, and it goes on in a new one already"
+        elif agent.item_status is ItemStatus.RUNNING:
             outcome = f"its run is cancelled; then {outcome}"
         return AgentChangedView(agent=AgentLineView.of(after), outcome=outcome)
 

@@ -276,9 +276,13 @@ def _print_plan(output: Output, plan: RestorePlanView) -> None:
     if not plan.undone and not plan.is_unfinished:
         output.say("nothing that was not done then has changed: there is nothing to undo")
         return
-    needs = " --effects keep|compensate|acknowledge" if plan.happened else ""
+    ways = "compensate|acknowledge" if plan.in_children else "keep|compensate|acknowledge"
+    needs = f" --effects {ways}" if plan.happened else ""
+    if plan.in_children:
+        output.say("some effects happened in tasks that the items started; those cannot be kept")
     if plan.in_doubt:
-        output.say("the outcome of some effects is unknown; settle them first: holdfast reviews list")
+        output.say(f"the outcome of some effects is unknown, such as: {plan.in_doubt[0]}")
+        output.say("settle them first: holdfast reviews list; if one is in no review: --effects acknowledge")
     output.say(f"to do it: holdfast checkpoints restore {one.id} --apply{needs}")
 
 

@@ -136,6 +136,24 @@ UPDATE item_phases
        percent = CASE WHEN :to = 'done' THEN 100 ELSE percent END
  WHERE campaign_id = :campaign_id AND phase = :phase AND place = :place AND status IN ('running', 'paused');
 
+-- name: tasks_that_campaigns_need
+-- Those of these tasks that an item still needs: itself, or a task that it comes from, is the task of an item that
+-- has not come through, or of a campaign that has not ended, or its effects are kept for the next task of an item.
+WITH RECURSIVE tree (task_id, origin_id) AS (
+  SELECT id, id FROM tasks WHERE id IN :ids[]
+  UNION
+  SELECT tree.task_id, tasks.parent_task_id FROM tree JOIN tasks ON tasks.id = tree.origin_id
+   WHERE tasks.parent_task_id IS NOT NULL
+)
+SELECT tree.task_id
+  FROM tree
+  JOIN item_phases ON item_phases.task_id = tree.origin_id
+  JOIN campaigns ON campaigns.id = item_phases.campaign_id
+ WHERE item_phases.status <> 'done' OR campaigns.status NOT IN ('done', 'failed')
+ UNION ALL
+SELECT tree.task_id FROM tree
+ WHERE EXISTS (SELECT 1 FROM campaign_kept_effects AS kept WHERE kept.task_id = tree.origin_id);
+
 -- name: reopen_item_phase
 -- An operator reopened its task.
 -- moves: item failed|paused -> running

@@ -15,7 +15,7 @@ from holdfast.engine.ledger.flows import NewFlow, creating_flow
 from holdfast.store import Store
 from holdfast.store.sqlite import SqliteStore
 from tests.builders import START
-from tests.doors.calls import HOSTILE, UNFIT, Opens, Run
+from tests.doors.calls import HOSTILE, UNFIT, Opens, Run, run_process
 from tests.engine.flows import RELEASE, FlowWorker
 from tests.engine.parts import Parts
 
@@ -157,6 +157,28 @@ def test_a_flow_of_the_settings_starts_once_per_key(run: Run, home: Path) -> Non
     assert first["flow"]["id"] == second["flow"]["id"]
     assert (first["isNew"], second["isNew"]) == (True, False)
     assert unknown.status == 4
+
+
+MODULE = """
+import holdfast as hf
+
+@hf.task(name="build-it")
+async def build(run: hf.Run, target: str) -> str:
+    return target
+"""
+
+
+def test_a_flow_of_the_settings_finds_its_tasks_in_the_home(home: Path) -> None:
+    (home / "config").mkdir(parents=True)
+    (home / "harbour_tasks.py").write_text(MODULE)
+    flow = "release:\n  nodes:\n    build: {task: 'harbour_tasks:build', args: {target: app}}\n"
+    (home / "config" / "workflows.yaml").write_text(flow)
+
+    started = run_process(home, "tasks", "flow", "start", "release", "--json")
+
+    assert started.status == 0, started.err
+    tasks = run_process(home, "tasks", "list", "--json").json["tasks"]
+    assert [task["name"] for task in tasks] == ["build-it"]
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,21 @@ def read_flows(home: Path | None = None) -> dict[str, FlowDefinition]:
     """
     settings = read_settings(os.environ, home=None if home is None else str(home))
     config = load(settings.home, os.environ).config
-    if any(":" in node.task for flow in config.workflows.values() for node in flow.nodes.values()):
-        search(places_of(config, settings.home))
+    search_for_tasks(config, settings.home)
     return {name: find_flow(config, name) for name in config.workflows}
 
 
+def search_for_tasks(config: Config, home: Path) -> None:
+    """Find the modules of flows where a gateway of this home finds them. Raises SettingsError."""
+    if any(":" in node.task for flow in config.workflows.values() for node in flow.nodes.values()):
+        search(places_of(config, home))
+
+
 def find_flow(config: Config, name: str) -> FlowDefinition:
-    """The flow with this name, ready to start. Raises NotFound, SettingsError."""
+    """The flow with this name, ready to start. Raises NotFound, SettingsError.
+
+    A process that is no gateway calls `search_for_tasks` before.
+    """
     if name not in config.workflows:
         raise NotFound("workflow", name)
     definition = config.workflows[name].definition(name)

@@ -89,6 +89,27 @@ def test_with_a_gateway_the_batches_go_through_its_socket(run: Run, state: OpenC
     assert [one["action"] for one in entries] == ["imports.begin"] * 2
 
 
+@pytest.mark.slow
+def test_a_row_longer_than_a_frame_of_the_gateway_does_not_stop_the_import(
+    run: Run, state: OpenClawHome, home: Path
+) -> None:
+    names = [f"note{number}" for number in range(20)]
+    for name in names:
+        state.execute(f"ALTER TABLE task_runs ADD COLUMN {name} TEXT")
+    state.add(task_row(4) | dict.fromkeys(names, "潮" * 100_000), task_row(5))
+    # Each quotation mark takes two bytes in a frame.
+    quotes = f"""[{'"",' * 87_000}""]"""
+    state.add_flows(flow_row(1, state_json=quotes, wait_json=quotes, goal='"' * 32_000), flow_row(2))
+
+    with served_doors(home):
+        called = run("import", "openclaw", str(state.path), "--json")
+    rest = run("import", "openclaw", str(state.path), "--json")
+
+    assert (called.status, called.json["tasks"]["created"]) == (1, 5), called.err
+    assert [one["id"] for one in called.json["leftOut"]] == [flow_row(1)["flow_id"]]
+    assert (rest.status, rest.json["flows"]["created"]) == (0, 1)
+
+
 def test_a_remote_gateway_imports_nothing(
     run: Run, state: OpenClawHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from holdfast.core.errors import NoLedger
 from holdfast.core.imported import ActivePolicy, ImportChange, ImportedRecord, ImportOutcome, ImportSource
 from holdfast.engine.producers.flow_imports import PreparedFlow, previewing_flows, taking_over_flows
 from holdfast.engine.producers.imports import PreparedTask, previewing, taking_over
-from holdfast.integrations.openclaw_import import OpenClawImport, open_databases
+from holdfast.integrations.openclaw_import import MAX_BATCH_BYTES, OpenClawImport, open_databases
 from holdfast.views.imports import BatchTakenView, ImportBegunView, ImportedRowsView, ImportView
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def openclaw(context: click.Context, path: Path, active: str, *, is_dry_run: boo
 class LedgerDoor:
     """The ledger is open here."""
 
+    max_batch_bytes: int | None = None
+
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
@@ -90,6 +92,8 @@ class LedgerDoor:
 
 class GatewayBatchDoor:
     """A gateway holds the home, so it writes."""
+
+    max_batch_bytes: int | None = MAX_BATCH_BYTES
 
     def __init__(self, call: Invocation) -> None:
         self._call = call
@@ -109,6 +113,8 @@ class GatewayBatchDoor:
 
 class PreviewDoor:
     """Nothing is written. Without a ledger, everything is new."""
+
+    max_batch_bytes: int | None = None
 
     def __init__(self, reader: Reader | None) -> None:
         self._reader = reader

@@ -49,6 +49,7 @@ from holdfast.testing import FakeClock, RepeatingStore
 from tests.builders import later
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.flows import (
+    BROKEN,
     RELEASE,
     FlowWorker,
     a_definition,
@@ -589,6 +590,30 @@ async def test_a_controllers_flow_that_a_task_blocks_goes_on_when_the_flow_is_re
 
     assert (retried.status, retried.waits_on) == (FlowStatus.RUNNING, "controller:planner")
     assert await worker.take() == {"one"}
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled"])
+async def test_a_parent_is_retried_without_a_child_whose_flow_has_ended_meanwhile(
+    store: Store, clock: FakeClock, parts: Parts, worker: FlowWorker, how: str
+) -> None:
+    flow = await controlled_flow(store, clock)
+    parent = await parts.create(name="parent", owner="ada")
+    await worker.take()
+    child = await parts.create(name="child", flow_id=flow.id, parent_task_id=parent.id)
+    await parts.ledger.fail(worker.held.pop("parent").claim, BROKEN)
+    flow = await flow_of(store, flow.id)
+    if how == "finished":
+        change = FlowChange(to=FlowStatus.SUCCEEDED)
+        await store.write(updating_flow(flow.id, change, revision=flow.revision, now=clock.now()))
+    else:
+        await store.write(cancelling_flow(flow.id, reason="enough", now=clock.now()))
+
+    retried = await store.write(retrying_task(parent.id, now=clock.now()))
+
+    left = await store.read(lambda tx: tx.tasks.get(child.id))
+    assert (retried.task.status, left.status) == (TaskStatus.QUEUED, TaskStatus.CANCELLED)
+    assert (await flow_of(store, flow.id)).live == 0
+    assert_ledger_is_whole(store)
 
 
 # --- mirrors

@@ -57,7 +57,7 @@ def test_the_second_update_for_one_revision_is_refused_with_both_revisions(house
     assert first.status_code == 200
     assert second.status_code == 409
     assert error["details"]["code"] == "revision_mismatch"
-    assert "is at revision 2, and this update was made for revision 1" in error["message"]
+    assert "is at revision 2, and this change was made for revision 1" in error["message"]
 
 
 def test_a_flow_of_nodes_cannot_be_updated_and_is_cancelled_whole(house: ServedDoors) -> None:

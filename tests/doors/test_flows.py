@@ -112,7 +112,7 @@ def test_the_second_of_two_operators_with_the_same_revision_is_refused(run: Run,
     assert first.status == 0
     assert second.status == 3
     assert second.error["code"] == "revision_mismatch"
-    assert f"this update was made for revision {read}" in second.error["message"]
+    assert f"this change was made for revision {read}" in second.error["message"]
     assert "read it again" in second.error["message"]
 
 

@@ -234,7 +234,7 @@ class ClaimLost(Conflict):
 
 
 class RevisionMismatch(Conflict):
-    """An update that names a revision that is no longer the newest."""
+    """A change that names a revision that is no longer the newest."""
 
     code = "revision_mismatch"
 
@@ -243,9 +243,9 @@ class RevisionMismatch(Conflict):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"{record_id} is at revision {found}, and this update was made for revision {expected}: another "
-            "update came first, and nothing was changed; read it again, decide anew, and send the update "
-            f"with revision {found}"
+            f"{record_id} is at revision {found}, and this change was made for revision {expected}: another "
+            "change came first, and nothing was changed; read it again, decide anew, and try again with "
+            f"revision {found}"
         )
 
 

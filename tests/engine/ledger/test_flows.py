@@ -529,7 +529,7 @@ async def test_a_controller_updates_its_flow_by_revisions_and_a_conflict_is_expl
     assert (running.current_step, running.contents) == ("book", flow.contents)
     assert (waiting.status, waiting.wait) == (FlowStatus.WAITING, b'{"for":"the visa"}')
     assert (conflict.value.expected, conflict.value.found) == (2, 3)
-    assert "another update came first" in str(conflict.value)
+    assert "another change came first" in str(conflict.value)
     assert "with revision 3" in str(conflict.value)
     assert (resumed.wait, resumed.contents) == (None, b'{"city":"Bergen"}')
     assert blocked.status is FlowStatus.BLOCKED

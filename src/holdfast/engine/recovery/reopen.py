@@ -142,9 +142,9 @@ def forgiven_in(past: TaskHistory) -> int:
 def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
     """Reopen the children that ended only because this task did, but for those whose flow has ended since."""
     for child in tx.tasks.children(task.id):
-        if child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id):
-            if _stopping_flow(tx, child) is None:
-                go_on(tx, tx.tasks.lock(child.id), now=now)
+        ended_with_it = child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id)
+        if ended_with_it and _stopping_flow(tx, child) is None:
+            go_on(tx, tx.tasks.lock(child.id), now=now)
 
 
 def _forget(tx: Tx, task_id: str, keys: list[Key]) -> None:

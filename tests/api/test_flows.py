@@ -9,7 +9,7 @@ import pytest
 from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, ServedDoors
 
 SECRET = "ghp_" + "C4n4ry" * 6
-RELEASE = [
+RELEASE: list[dict[str, Any]] = [
     {"id": "build", "task": "build"},
     {"id": "test", "task": "test", "needs": ["build"], "results": [{"to": ["path"], "node": "build"}]},
 ]
@@ -115,6 +115,10 @@ def test_an_owners_token_sees_and_changes_only_its_own_flows(house: ServedDoors)
         ("flows.create", {"name": "x", "nodes": [{"id": "a", "task": "a", "needs": ["b"]}]}),
         ("flows.create", {"name": "x", "nodes": [{"id": "a", "task": "agent.main"}]}),
         ("flows.create", {"name": "x", "nodes": [{"id": "a", "task": "a", "arguments": [1]}]}),
+        (
+            "flows.create",
+            {"name": "x", "nodes": [RELEASE[0], RELEASE[1] | {"results": [{"to": [], "node": "build"}]}]},
+        ),
         ("flows.create", {"name": "x\x1b", "controller": "c"}),
         ("flows.create", {"name": "x", "mode": "both"}),
         ("flows.create", {"name": "x", "controller": "c", "state": "x" * 300_000}),

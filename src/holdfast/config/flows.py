@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.core.errors import BadInput
 from holdfast.core.flow import NeededResult
 from holdfast.core.flow_definition import FlowDefinition, NodeDefinition, check_definition
 from holdfast.core.task import DEFAULT_PRIORITY, LOWEST_PRIORITY
@@ -39,7 +40,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 def _node(node_id: str, one: NodeSettings) -> NodeDefinition:
     results: list[NeededResult] = []
-    arguments = _arguments(one.args, (), results)
+    arguments = _arguments(node_id, one.args, (), results)
     return NodeDefinition(
         id=node_id,
         task=one.task,
@@ -51,17 +52,21 @@ def _node(node_id: str, one: NodeSettings) -> NodeDefinition:
     )
 
 
-def _arguments(value: object, to: tuple[str | int, ...], results: list[NeededResult]) -> object:
+def _arguments(node_id: str, value: object, to: tuple[str | int, ...], results: list[NeededResult]) -> object:
     """The arguments without `{from: node}`; each such result is noted with its place."""
     if isinstance(value, dict):
         if to and set(value) == {LITERAL}:
             return value[LITERAL]
-        if to and set(value) in ({FROM}, {FROM, PATH}) and isinstance(value[FROM], str):
+        if to and set(value) in ({FROM}, {FROM, PATH}):
+            if not isinstance(value[FROM], str):
+                place = ".".join(["args", *map(str, to)])
+                why = "`from` names a node; if you mean the table itself, write {literal: {from: …}}"
+                raise BadInput(f"{place} of node {node_id}", why)
             path = value.get(PATH, [])
             steps = path if isinstance(path, list) else [path]
             results.append(NeededResult(to=to, node=value[FROM], path=tuple(steps)))
             return None
-        return {name: _arguments(one, (*to, name), results) for name, one in value.items()}
+        return {name: _arguments(node_id, one, (*to, name), results) for name, one in value.items()}
     if isinstance(value, list):
-        return [_arguments(one, (*to, place), results) for place, one in enumerate(value)]
+        return [_arguments(node_id, one, (*to, place), results) for place, one in enumerate(value)]
     return value

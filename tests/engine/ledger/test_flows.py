@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     RevisionMismatch,
 )
 from holdfast.core.events import EventKind
-from holdfast.core.flow import Flow, FlowMode
+from holdfast.core.flow import Flow, FlowMode, NeededResult
 from holdfast.core.task import Failure, NotifyPolicy
 from holdfast.core.transitions import FlowStatus, TaskStatus
 from holdfast.engine.ledger.batched_ends import GoodEnd, ending
@@ -472,6 +472,18 @@ async def test_a_task_may_not_join_a_flow_that_starts_its_own_nor_one_of_another
         )
 
 
+def a_result_in(**use: Any) -> NewFlow:
+    """A flow whose second node takes the result of the first one."""
+    takes = NeededResult(node="a", **use)
+    arguments = {"x": None, "rows": [1]}
+    return NewFlow(definition=a_definition(a_node("a"), a_node("b", arguments=arguments, results=(takes,))))
+
+
+def test_a_result_may_fill_a_place_of_the_arguments_or_a_new_name() -> None:
+    for to in (("x",), ("new",), ("rows", 0)):
+        creating_flow(a_result_in(to=to), now=later())
+
+
 @pytest.mark.parametrize(
     ("new", "why"),
     [
@@ -491,6 +503,14 @@ async def test_a_task_may_not_join_a_flow_that_starts_its_own_nor_one_of_another
             "in a circle: a → c → b → a",
         ),
         (NewFlow(definition=a_definition(a_node("a", arguments=[1]))), "an object of names and values"),
+        (a_result_in(to=()), "to is empty"),
+        (a_result_in(to=("x", "y")), r"no place for 'y' of to \['x', 'y'\]"),
+        (a_result_in(to=("rows", 1)), "no place for 1"),
+        (a_result_in(to=("rows", "0")), "no place for '0'"),
+        (a_result_in(to=(0,)), "no place for 0"),
+        (a_result_in(to="x"), "to is a list of names"),
+        (a_result_in(to=(True,)), "to is a list of names"),
+        (a_result_in(to=("x",), path=(None,)), "path is a list of names"),
         (NewFlow(definition=a_definition(a_node("a", runtime="acp"))), "only a producer runs acp"),
         (NewFlow(definition=a_definition(a_node("a", priority=99))), "priority of node a"),
     ],

@@ -18,6 +18,7 @@ from holdfast.core.imported import ActivePolicy, ImportedKind, ImportSource
 from holdfast.core.transitions import FlowStatus
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.crash.invariants import assert_every_flow_is_as_its_tasks_are, contents_of
 from tests.engine.tables import dump, query
 from tests.fake_secrets import SHAPES
 from tests.integrations.import_doors import PreviewDoor, StoreDoor, import_from
@@ -154,6 +155,51 @@ def test_a_flow_that_has_ended_here_is_never_changed(
 
     assert changes(report) == {"ignored": 1}
     assert flow_of(store, row).status is FlowStatus.LOST
+
+
+@pytest.mark.parametrize("is_ended_at_first", [True, False])
+def test_a_flow_that_ended_before_its_task_counts_how_the_task_ends(
+    state: OpenClawHome, store: Store, clock: FakeClock, is_ended_at_first: bool
+) -> None:
+    failed = flow_row(1, status="failed", ended_at=flow_row()["updated_at"], wait_json=None)
+    state.add(of_flow(active_row(1), failed))
+    state.add_flows(failed if is_ended_at_first else flow_row(1))
+    import_from(state, store, clock)
+    state.add_flows(failed | {"revision": 9})
+    import_from(state, store, clock)
+    before = flow_of(store, failed)
+    state.change(of_flow(task_row(1), failed))
+
+    import_from(state, store, clock)
+
+    flow = flow_of(store, failed)
+    assert (before.status, before.live, before.succeeded) == (FlowStatus.FAILED, 1, 0)
+    assert (flow.status, flow.live, flow.succeeded) == (FlowStatus.FAILED, 0, 1)
+    assert_every_flow_is_as_its_tasks_are(store, contents_of(store))
+
+
+def test_a_mirrored_flow_goes_on_with_its_next_task(
+    state: OpenClawHome, store: Store, clock: FakeClock
+) -> None:
+    mirrored = flow_row(1, sync_mode="task_mirrored", controller_id=None, wait_json=None)
+    ended = task_row(1, terminal_outcome="blocked", terminal_summary="no key")
+    state.add(of_flow(ended, mirrored))
+    state.add_flows(mirrored | {"status": "blocked", "blocked_task_id": ended["task_id"]})
+    import_from(state, store, clock)
+    blocked = flow_of(store, mirrored)
+    state.add(of_flow(active_row(2), mirrored))
+    state.add_flows(mirrored | {"status": "running", "revision": 5})
+
+    report = import_from(state, store, clock)
+    running = flow_of(store, mirrored)
+    state.change(of_flow(task_row(2), mirrored))
+    import_from(state, store, clock)
+
+    assert (blocked.status, blocked.live, blocked.succeeded) == (FlowStatus.BLOCKED, 0, 1)
+    assert changes(report) == {"advanced": 1}
+    assert (running.status, running.live, running.blocked_by_task_id) == (FlowStatus.RUNNING, 1, None)
+    assert running.waits_on == "tasks"
+    assert flow_of(store, mirrored).status is FlowStatus.SUCCEEDED
 
 
 def test_a_flow_that_is_skipped_or_left_out_is_named_by_no_task(

@@ -334,6 +334,21 @@ async def test_a_damaged_node_keeps_no_task_from_ending_and_blocks_its_flow(
     assert isinstance(outcome, FlowCancelled)
 
 
+async def test_a_missing_node_is_found_by_the_check_that_the_flow_advises(
+    store: Store, clock: FakeClock, worker: FlowWorker
+) -> None:
+    flow = await start(store, clock)
+    await start(store, clock, a_definition(a_node("other")))
+    execute(store, f"DELETE FROM flow_nodes WHERE flow_id = '{flow.id}' AND place = '00000'")
+    await worker.finish("build")
+
+    blocked = await flow_of(store, flow.id)
+
+    assert blocked.failure is not None
+    assert "holdfast store verify" in blocked.failure.message
+    assert store.verify() == [f"flow {flow.id} is damaged: it has 3 of its 4 nodes"]
+
+
 async def test_a_damaged_or_missing_flow_keeps_no_task_from_ending(
     store: Store, clock: FakeClock, worker: FlowWorker
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.api.stand_in import served_doors
@@ -73,6 +75,44 @@ def test_a_wrong_path_is_refused_and_creates_no_ledger(run: Run, home: Path, tmp
     assert [one.status for one in called] == [2, 2]
     assert all("name OpenClaw's state directory" in one.err for one in called)
     assert not home.exists()
+
+
+def a_database(path: Path, *statements: str) -> Path:
+    with closing(apsw.Connection(str(path))) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return path
+
+
+def test_a_database_that_cannot_be_imported_creates_no_ledger(run: Run, home: Path, tmp_path: Path) -> None:
+    tasks = a_database(tmp_path / "tasks.db", "CREATE TABLE task_runs (id)")
+    flows = a_database(tmp_path / "flows.db", "CREATE TABLE flow_runs (id)")
+    rows = "INSERT INTO task_runs VALUES ('a'), ('b')"
+    damaged = a_database(tmp_path / "damaged.db", "CREATE TABLE task_runs (task_id)", rows)
+    with damaged.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+
+    called = [run("import", "openclaw", str(path)) for path in (tasks, flows, damaged)]
+
+    assert [one.status for one in called] == [2, 2, 2]
+    assert "task_runs of" in called[0].err
+    assert "has no column task_id" in called[0].err
+    assert "has no column flow_id" in called[1].err
+    assert f"sqlite3 {damaged} .recover | sqlite3 recovered.sqlite" in called[2].err
+    assert not home.exists()
+
+
+def test_an_import_of_which_every_row_is_left_out_does_not_say_that_the_ledger_has_them(
+    run: Run, tmp_path: Path
+) -> None:
+    state = OpenClawHome(tmp_path / "bad")
+    state.add(*(task_row(number, status="dreaming") for number in range(5)))
+
+    called = run("import", "openclaw", str(state.path))
+
+    assert called.status == 1
+    assert "nothing was imported: the ledger has 0 of 5 rows already" in called.err
 
 
 @pytest.mark.slow

@@ -214,7 +214,14 @@ def _print(call: Invocation, view: ImportView) -> None:
     if view.is_dry_run:
         output.say("nothing was written; to import, leave out --dry-run")
     elif not (view.tasks.created or view.tasks.advanced or view.flows.created or view.flows.advanced):
-        output.say("nothing new: the ledger has all of it already")
+        output.say(_nothing_new(view))
+
+
+def _nothing_new(view: ImportView) -> str:
+    rows, known = view.tasks.rows + view.flows.rows, view.tasks.unchanged + view.flows.unchanged
+    if known == rows:
+        return "nothing new: the ledger has all of it already"
+    return f"nothing was imported: the ledger has {known:,} of {counted(rows, 'row')} already"
 
 
 def _line(table: str, rows: ImportedRowsView) -> tuple[str, ...]:

@@ -75,15 +75,28 @@ def find_databases(path: Path) -> list[Path]:
 
 @contextmanager
 def open_databases(path: Path) -> Iterator[list[ForeignReader]]:
-    """Copies of the databases at this path, open. Raises BadInput if one cannot be read, or none of them has
-    a table of tasks or flows."""
+    """Copies of the databases at this path, open, and each table tried, before a ledger is created.
+    Raises BadInput if one cannot be read, or none of them has a table of tasks or flows."""
     places = find_databases(path)
     with ExitStack() as opened:
         readers = [opened.enter_context(ForeignReader.copied(place)) for place in places]
         if not any(reader.has_table(TASKS) or reader.has_table(FLOWS) for reader in readers):
             named = ", ".join(str(place) for place in places)
             raise BadInput("path", f"{named} has no table {TASKS} or {FLOWS}: it is no database of OpenClaw")
+        for reader in readers:
+            _try(reader, TASKS, "task_id")
+            _try(reader, FLOWS, "flow_id")
         yield readers
+
+
+def _try(reader: ForeignReader, table: str, key: str) -> None:
+    """Raises BadInput if the table has no ids, or cannot be read from its beginning."""
+    if not reader.has_table(table):
+        return
+    if key not in reader.columns(table):
+        raise BadInput("path", f"the table {table} of {reader.path} has no column {key}")
+    reader.count(table)
+    next(reader.rows(table), None)
 
 
 class OpenClawImport:
@@ -133,8 +146,6 @@ class OpenClawImport:
     def _take_new_flows(self, database: ForeignReader) -> list[str]:
         """Import the flows that are new, and return the ids of those that have changed."""
         columns = database.columns(FLOWS)
-        if "flow_id" not in columns:
-            raise BadInput("path", f"the table {FLOWS} of {database.path} has no column flow_id")
         self.report.unknown_columns |= set(columns) - FLOW_COLUMNS
         repeated, seen = database.repeated(FLOWS, "flow_id"), set[str]()
         changed: list[str] = []
@@ -201,8 +212,6 @@ class OpenClawImport:
 
     def _take_tasks(self, database: ForeignReader) -> None:
         columns = database.columns(TASKS)
-        if "task_id" not in columns:
-            raise BadInput("path", f"the table {TASKS} of {database.path} has no column task_id")
         self.report.unknown_columns |= set(columns) - KNOWN
         has_told = database.has_table(TOLD) and "task_id" in database.columns(TOLD)
         if has_told:

@@ -150,6 +150,16 @@ def test_a_row_longer_than_a_frame_of_the_gateway_does_not_stop_the_import(
     assert (rest.status, rest.json["flows"]["created"]) == (0, 1)
 
 
+def test_running_work_that_was_just_imported_is_no_finding(run: Run, state: OpenClawHome) -> None:
+    run("import", "openclaw", str(state.path))
+
+    checks = run("doctor", "--json").json["checks"]
+    findings = run("tasks", "audit", "--json").json["findings"]
+
+    assert [one["verdict"] for one in checks if one["name"] == "owners"] == ["ok"]
+    assert "stale_running" not in {one["code"] for one in findings}
+
+
 def test_a_remote_gateway_imports_nothing(
     run: Run, state: OpenClawHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

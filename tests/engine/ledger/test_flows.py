@@ -403,6 +403,11 @@ async def test_a_cancel_is_sticky_stops_what_runs_and_ends_the_flow_with_its_las
     assert (await statuses(store, flow.id))["publish"] == "pending", "nothing starts any more"
     with pytest.raises(Refused, match="which is cancelled"):
         await _retry_after_cancel(store, clock, worker)
+    stopped = await start(store, clock, a_definition(a_node("queued")), key="queued")
+    await store.write(cancelling_flow(stopped.id, reason="a freeze", now=clock.now()))
+    task = (await tasks_of(store, stopped.id))["queued"]
+    with pytest.raises(Refused, match="which is cancelled"):  # not the advice to add --cancelled
+        await store.write(retrying_task(task.id, now=clock.now()))
     again = await store.write(cancelling_flow(flow.id, reason="again", now=later(hours=2)))
     assert isinstance(again, FlowAlreadyEnded)
 

@@ -78,8 +78,9 @@ def _check(flow: Flow) -> None:
     if flow.is_mirrored:
         raise FlowsBlended(
             flow.id,
-            "mirrors its tasks, so it cannot be retried itself; retry its task with `holdfast tasks retry`, "
-            "or let its producer record a new task with this flow",
+            "mirrors its tasks, so it cannot be retried itself; let its producer record a new task with it, "
+            f"or retry its task with `holdfast tasks retry` (`holdfast tasks flow show {flow.id}` names "
+            "it); if it answered a message, send that again with `holdfast sessions send`",
         )
     if flow.status is not FlowStatus.BLOCKED:
         raise IllegalMove("flow", flow.id, flow.status.value, "retried: nothing blocks it")

@@ -58,11 +58,17 @@ def _resolved(flow: str, node: NodeDefinition) -> NodeDefinition:
     except BadInput as error:
         raise SettingsError(f"{key}: {error}") from error
     arguments = node.arguments if isinstance(node.arguments, dict) else {}
-    known = list(inspect.signature(task.fn).parameters)[1:]
+    parameters = list(inspect.signature(task.fn).parameters.values())[1:]
+    known = [one.name for one in parameters]
     for argument in arguments:
         if argument not in known:
             raise SettingsError(
                 f"workflows.{flow}.nodes.{node.id}.args.{argument}: {node.task} has no such parameter; "
                 f"its parameters are {', '.join(known) or 'none'}"
             )
+    needed = [one.name for one in parameters if one.default is one.empty and one.name not in arguments]
+    if needed:
+        raise SettingsError(
+            f"workflows.{flow}.nodes.{node.id}.args: {node.task} needs {', '.join(needed)}, which is missing"
+        )
     return msgspec.structs.replace(node, task=task.name)

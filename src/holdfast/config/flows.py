@@ -9,6 +9,8 @@ import msgspec
 from holdfast.core.errors import BadInput
 from holdfast.core.flow import NeededResult
 from holdfast.core.flow_definition import FlowDefinition, NodeDefinition, check_definition
+from holdfast.core.schedule_spec import COMMAND_TASK
+from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import DEFAULT_PRIORITY, LOWEST_PRIORITY
 
 # `{from: build}` in the arguments is the result of the node `build`, `{literal: …}` is exactly what it holds.
@@ -39,6 +41,11 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def _node(node_id: str, one: NodeSettings) -> NodeDefinition:
+    if one.task == COMMAND_TASK:
+        raise BadInput(f"task of node {node_id}", f"only schedules make tasks of {COMMAND_TASK}")
+    if one.task.startswith(AGENT_PREFIX):
+        why = "a task of an agent belongs to a session; name a task that sends the agent its message"
+        raise BadInput(f"task of node {node_id}", why)
     results: list[NeededResult] = []
     arguments = _arguments(node_id, one.args, (), results)
     return NodeDefinition(

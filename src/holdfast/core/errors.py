@@ -103,11 +103,14 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str) -> None:
+    def __init__(self, noun: str, record_id: str, *, within: str | None = None) -> None:
         self.noun = noun
         self.record_id = record_id
         command = _SHOWN_BY.get(noun, f"{noun}s list")
-        super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
+        where, more = ("", "") if within is None else (f" in {within}", f" {within}")
+        super().__init__(
+            f"no {noun} {record_id!r}{where}; run `holdfast {command}{more}` to see what there is"
+        )
 
 
 class NoLedger(NotFound):
@@ -211,12 +214,12 @@ class IllegalMove(Conflict):
 
     code = "illegal_move"
 
-    def __init__(self, noun: str, record_id: str, status: str, to: str) -> None:
+    def __init__(self, noun: str, record_id: str, status: str, to: str, *, verb: str = "become") -> None:
         self.noun = noun
         self.record_id = record_id
         self.status = status
         self.to = to
-        super().__init__(f"{noun} {record_id} is {status} and cannot become {to}")
+        super().__init__(f"{noun} {record_id} is {status} and cannot {verb} {to}")
 
 
 class ClaimLost(Conflict):

@@ -98,7 +98,7 @@ def test_a_client_updates_runs_reads_and_removes_a_schedule(house: House) -> Non
         expectedConfigRevision=off["configRevision"],
     )
     assert (changed["schedule"]["everyMs"], changed["enabled"]) == (900_000, True)
-    with pytest.raises(HoldfastError, match="is at revision 3, and this update was made for revision 1"):
+    with pytest.raises(HoldfastError, match="is at revision 3, and this change was made for revision 1"):
         house.ask("cron.update", id=made["id"], patch={"missed": "skip"}, expectedConfigRevision="1")
 
     assert house.ask("cron.run", id=made["id"], mode="due") == {"ok": True, "ran": False, "reason": "not-due"}

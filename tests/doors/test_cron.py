@@ -53,7 +53,7 @@ def test_a_schedule_is_added_listed_changed_fired_and_removed(run: Run, ledger: 
     assert edited.out.startswith("tide is at revision 2")
     late = run("cron", "edit", "tide", "--every", "1h", "--revision", "1")
     assert late.status == 3
-    assert "schedule tide is at revision 2, and this update was made for revision 1" in late.err
+    assert "schedule tide is at revision 2, and this change was made for revision 1" in late.err
 
     shown = run("cron", "show", "tide", "--json").json
     assert (shown["id"], shown["enabled"], shown["configRevision"]) == ("tide", True, "2")

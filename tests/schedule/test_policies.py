@@ -381,7 +381,7 @@ async def test_two_edits_at_once_are_one_edit_and_one_refusal(ledger: Ledger) ->
 
     refused = [one for one in answers if isinstance(one, RevisionMismatch)]
     assert len(refused) == 1
-    assert "schedule night is at revision 2, and this update was made for revision 1" in str(refused[0])
+    assert "schedule night is at revision 2, and this change was made for revision 1" in str(refused[0])
     assert (await both[0].get("night")).revision == 2
 
 

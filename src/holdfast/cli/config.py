@@ -214,7 +214,9 @@ def _flow(settings: Config, home: Path, name: str) -> str:
     for node in nodes.values():
         if ":" in node.task:
             _module(settings, home, node.task)
-    return counted(len(nodes), "node")
+    # Without an import, the parameters of a task are not known.
+    later = "; their arguments are checked when the flow starts"
+    return counted(len(nodes), "node") + (later if any(":" in node.task for node in nodes.values()) else "")
 
 
 def _agent(settings: Config, home: Path, agent: AgentSettings) -> str:

@@ -75,10 +75,11 @@ def _start(call: Invocation, asked: FlowStartAsked) -> FlowCreatedView:
     with call.writing_or_asking(may_upgrade=is_new) as store:
         if store is not None:
             from holdfast.api.audit import recorded
-            from holdfast.app.flows import find_flow
+            from holdfast.app.flows import find_flow, search_for_tasks
             from holdfast.config.files import load
 
             config = load(call.settings.home, os.environ, {"store": call.store}).config
+            search_for_tasks(config, call.settings.home)
             now = call.clock.now()
             write = starting_flow(asked, now=now, definition=find_flow(config, asked.name))
             return store.write_now(recorded(write, call.actor, "flows.start", asked, now=now))

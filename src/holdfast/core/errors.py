@@ -103,11 +103,14 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str) -> None:
+    def __init__(self, noun: str, record_id: str, *, within: str | None = None) -> None:
         self.noun = noun
         self.record_id = record_id
         command = _SHOWN_BY.get(noun, f"{noun}s list")
-        super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
+        where, more = ("", "") if within is None else (f" in {within}", f" {within}")
+        super().__init__(
+            f"no {noun} {record_id!r}{where}; run `holdfast {command}{more}` to see what there is"
+        )
 
 
 class NoLedger(NotFound):
@@ -211,12 +214,12 @@ class IllegalMove(Conflict):
 
     code = "illegal_move"
 
-    def __init__(self, noun: str, record_id: str, status: str, to: str) -> None:
+    def __init__(self, noun: str, record_id: str, status: str, to: str, *, verb: str = "become") -> None:
         self.noun = noun
         self.record_id = record_id
         self.status = status
         self.to = to
-        super().__init__(f"{noun} {record_id} is {status} and cannot become {to}")
+        super().__init__(f"{noun} {record_id} is {status} and cannot {verb} {to}")
 
 
 class ClaimLost(Conflict):
@@ -234,7 +237,7 @@ class ClaimLost(Conflict):
 
 
 class RevisionMismatch(Conflict):
-    """An update that names a revision that is no longer the newest."""
+    """A change that names a revision that is no longer the newest."""
 
     code = "revision_mismatch"
 
@@ -243,9 +246,9 @@ class RevisionMismatch(Conflict):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"{record_id} is at revision {found}, and this update was made for revision {expected}: another "
-            "update came first, and nothing was changed; read it again, decide anew, and send the update "
-            f"with revision {found}"
+            f"{record_id} is at revision {found}, and this change was made for revision {expected}: another "
+            "change came first, and nothing was changed; read it again, decide anew, and try again with "
+            f"revision {found}"
         )
 
 

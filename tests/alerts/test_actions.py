@@ -13,6 +13,7 @@ import pytest
 from holdfast.alerts.acts import ACTS, pause_campaign
 from holdfast.config.alerts import AlertSettings
 from holdfast.core.alert import AlertActionKind, AlertSeverity
+from holdfast.core.events import EventKind
 from holdfast.core.quiet_hours import QuietHours
 from holdfast.core.transitions import AlertActionStatus, CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.issues import issues_of
@@ -93,6 +94,37 @@ async def test_only_the_agents_that_are_silent_are_restarted(field: Field) -> No
     rows = field.store.read_now(lambda tx: tx.item_phases.page(field.campaign.id, 0))
     assert {one.place for one in rows if one.status is not ItemStatus.RUNNING} == {1}
     assert rows[1].status is ItemStatus.PENDING
+
+
+async def test_an_agent_that_falls_silent_while_the_alert_is_raised_is_restarted_too(field: Field) -> None:
+    await field.begin(4)
+    watch = field.watch(agent_down=DOWN)
+    for _ in range(6):
+        field.clock.advance(minutes=2)
+        await _beat(field, "repo-002")
+    await watch.run_once()
+    assert _not_running(field) == {1}
+    # Before the alert is over, another one falls silent.
+    for _ in range(6):
+        field.clock.advance(minutes=2)
+        await _beat(field, "repo-002", "repo-003")
+        await watch.run_once()
+    for _ in range(3):
+        await watch.run_once()
+
+    assert _not_running(field) == {1, 2}
+    assert len(field.alerts()) == len(field.notices()) == 1
+    told = field.store.read_now(lambda tx: tx.events.newest(limit=50))
+    ended = [str(one.facts["outcome"]) for one in told if one.kind is EventKind.ALERT_ACTION_ENDED]
+    assert [one for one in ended if one.startswith("restarted")] == [
+        "restarted repo-002-analyzer",
+        "restarted repo-003-analyzer",
+    ]
+
+
+def _not_running(field: Field) -> set[int]:
+    rows = field.store.read_now(lambda tx: tx.item_phases.page(field.campaign.id, 0))
+    return {one.place for one in rows if one.status is not ItemStatus.RUNNING}
 
 
 async def test_an_agent_that_ends_before_it_is_restarted_is_left_alone(field: Field) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from holdfast.alerts.actions import Act, AlertOptions, is_failure, performing, putting_off
-from holdfast.alerts.acts import ACTS
+from holdfast.alerts.acts import ACTS, restarting_more, silent_agents
 from holdfast.alerts.figures import AGES_FACT, Figures, ages_from, campaign_figures, ledger_figures
 from holdfast.alerts.raising import (
     SeenVerdict,
@@ -172,6 +172,7 @@ class AlertWatch(PollingService):
         changed += [await self._end(key, looked, board, now) for key in board.keys - looked.keys]
         await self._keep_silences(board, now)
         acted = await self._act(now)
+        await self._restart_more(board, now)
         await self._tidy(now)
         found = [one for one in changed if one is not None]
         return Tick(
@@ -374,6 +375,23 @@ class AlertWatch(PollingService):
             log.warning("%s of %s failed: %s", action.action.value, action.alert_id, error)
             return await self._store.write(putting_off(action, error, now=now))
 
+    async def _restart_more(self, board: _Board, now: datetime) -> None:
+        """While an alert that restarts agents is raised, restart those that fall silent later, too."""
+        known = self.options.by_name
+        for alert in board.alerts.values():
+            rule = known.get(alert.rule)
+            if rule is None or alert.status is not AlertStatus.RAISED or alert.kind is VerdictKind.FAILURE:
+                continue
+            if AlertActionKind.RESTART_AGENT not in rule.actions:
+                continue
+            try:
+                if await self._store.read(partial(_has_silent, alert, rule, now)):
+                    await self._store.write(restarting_more(alert.id, rule, now=now))
+            except StoreUnavailable:
+                raise
+            except HoldfastError as error:
+                self.troubles.met(f"alert rule {rule.name}", error, again_in_s=self.every_s)
+
     # --- upkeep
 
     async def _note_jump(self, now: datetime) -> None:
@@ -431,6 +449,11 @@ def _status_of(campaign_id: str, tx: Tx) -> CampaignStatus | None:
         return None
     except RowDamaged:  # nothing of it runs any more
         return CampaignStatus.FAILED
+
+
+def _has_silent(alert: Alert, rule: AlertRule, now: datetime, tx: Tx) -> bool:
+    campaign = tx.campaigns.get(alert.subject)
+    return campaign.status is CampaignStatus.RUNNING and bool(silent_agents(tx, campaign, rule, now))
 
 
 def _is_age(name: str) -> bool:

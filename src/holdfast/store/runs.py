@@ -314,6 +314,11 @@ class RunTable:
         row = self._sql.one("next_wake", {})
         return None if row is None or row[0] is None else from_micros(row[0])
 
+    def last_wake_written_at(self) -> datetime | None:
+        """When the pending wake was written that was written last; None when there is none."""
+        row = self._sql.one("last_wake_written", {})
+        return None if row is None or row[0] is None else from_micros(row[0])
+
     def waiting(self, *, after: tuple[int, str] = (0, ""), limit: int) -> list[RunRecord]:
         """Runs that wait, the first due first, after one that is due then."""
         params = {"due_at": after[0], "after": after[1], "limit": limit}

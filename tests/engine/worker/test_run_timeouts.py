@@ -273,6 +273,87 @@ async def test_a_clock_that_jumps_does_not_keep_a_wake_from_firing(
     assert [run.status for run in await quick.runs(handle)] == [RunStatus.RESUMED, RunStatus.QUEUED]
 
 
+async def test_a_wake_that_was_saved_while_the_clock_was_a_year_ahead_is_due_after_its_delay(
+    stage: Stage, gate: GateAndNotes
+) -> None:
+    long = long_task(stage, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="5m")
+    await stage.open(long)
+    stage.clock.jump(days=365)
+    handle = await stage.start(long())
+    await stage.settle()
+    stage.clock.jump(days=-365)
+    timer = timer_of(stage)
+
+    assert await timer.run_once() == 0
+    stage.clock.advance(minutes=4, seconds=59)
+    assert await timer.run_once() == 0
+    stage.clock.advance(seconds=1)
+    assert await timer.run_once() == 1
+    (event,) = await stage.events(handle, EventKind.WAKE_RESCHEDULED)
+    assert event.facts == {"due_at": stage.clock.now().isoformat()}
+
+
+async def test_several_processes_move_a_wake_from_the_future_once(stage: Stage, gate: GateAndNotes) -> None:
+    long = long_task(stage, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="5h")
+    await stage.open(long)
+    stage.clock.jump(days=365)
+    handles = [await stage.start(long()) for _ in range(5)]
+    await stage.settle()
+    stage.clock.jump(days=-365)
+
+    await asyncio.gather(*(timer_of(stage).fire() for _ in range(4)))
+    stage.clock.advance(hours=4)
+    await asyncio.gather(*(timer_of(stage).fire() for _ in range(4)))
+    stage.clock.advance(hours=1)
+    fired = await asyncio.gather(*(timer_of(stage).fire() for _ in range(4)))
+
+    assert sum(fired) == 5
+    for handle in handles:
+        assert len(await stage.events(handle, EventKind.WAKE_RESCHEDULED)) == 1
+
+
+async def test_a_process_whose_clock_jumps_ahead_and_back_wakes_by_the_time_that_has_passed(
+    quick: Stage, gate: GateAndNotes
+) -> None:
+    long = long_task(quick, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="5m")
+    await quick.open(long)
+    clock = JumpingClock(quick.clock.now())
+    timer = WakeTimer(quick.store, clock, quick._resumer)
+    clock.passed_s, clock.jumped_by = 60.0, timedelta(days=365)
+    quick.clock.set(clock.now())
+    await quick.start(long())
+    await quick.settle()
+
+    clock.passed_s += 9 * 60
+    assert await timer.run_once() == 0
+    clock.passed_s, clock.jumped_by = clock.passed_s + 60, timedelta(0)
+    assert await timer.run_once() == 0
+    clock.passed_s += 4 * 60
+    assert await timer.run_once() == 1
+
+
+async def test_a_process_that_began_while_the_clock_was_ahead_keeps_the_delays_of_later_wakes(
+    quick: Stage, gate: GateAndNotes
+) -> None:
+    long = long_task(quick, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="1h")
+    await quick.open(long)
+    clock = JumpingClock(quick.clock.now())
+    clock.jumped_by = timedelta(days=365)
+    timer = WakeTimer(quick.store, clock, quick._resumer)
+    clock.jumped_by = timedelta(0)
+    await timer.run_once()
+    clock.passed_s += 301  # the time that was set has held for long enough
+    quick.clock.set(clock.now())
+    await quick.start(long())
+    await quick.settle()
+    saved_at = quick.clock.now()
+
+    clock.passed_s += (saved_at - clock.now()).total_seconds() + 3599
+    assert await timer.run_once() == 0
+    clock.passed_s += 1
+    assert await timer.run_once() == 1
+
+
 async def test_a_cancelled_wake_fails_its_task_and_a_retry_of_the_checkpoint_resumes_it(
     stage: Stage, gate: GateAndNotes
 ) -> None:

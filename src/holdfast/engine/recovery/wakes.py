@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -10,10 +11,11 @@ import msgspec
 
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
-from holdfast.core.clock import Clock
+from holdfast.core.clock import Clock, from_micros, to_micros
 from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, ResumesHeld, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_checkpoint_id, new_wake_id
+from holdfast.core.jumps import TOLERANCE, Belief
 from holdfast.core.payload import check_name, check_text, clean_text
 from holdfast.core.schedule import Wake, WakeReason
 from holdfast.core.smart_wake import WakeOptions
@@ -27,6 +29,8 @@ from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, fa
 from holdfast.engine.recovery.checkpoints import documents, to_checkpoint
 from holdfast.engine.recovery.resume import Resumer, fail_resume
 from holdfast.store import Store, Tx, Write
+
+log = logging.getLogger("holdfast")
 
 BATCH = 500
 # More than a name of a criterion in code may have; those of an agent's packet are cut.
@@ -167,6 +171,17 @@ def _to_show(criteria: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(clean_text(one, max_chars=_CRITERION_CHARS) for one in criteria[:MAX_ACTIONS])
 
 
+def rescheduling(*, now: datetime, limit: int = BATCH) -> Write[None]:
+    """The write that reschedules pending wakes that were written while the clock was ahead: each is due after
+    the rest of its delay, counted from now."""
+
+    def reschedule(tx: Tx) -> None:
+        for wake_id, task_id, due_at in tx.wakes.reschedule_ahead(now=now, slack=TOLERANCE, limit=limit):
+            tx.emit(EventKind.WAKE_RESCHEDULED, wake_id, at=now, task_id=task_id, due_at=due_at.isoformat())
+
+    return reschedule
+
+
 def firing(*, due_by: datetime, now: datetime, limit: int = BATCH) -> Write[int]:
     """The write that fires wakes that are due: the checkpoint of each may be claimed from then on."""
 
@@ -222,7 +237,8 @@ class WakeTimer(Service):
     """Fires the wakes that are due and resumes what they wake. Several processes may do it at once: each wake
     fires once.
 
-    If the wall clock is set back, wakes are due by the time that has passed since this process began.
+    If the wall clock is set, wakes follow its new time only after it has held for 5 minutes. A wake that was
+    written while the clock was ahead is due after its delay, not at the time that its row has.
     """
 
     def __init__(
@@ -233,7 +249,7 @@ class WakeTimer(Service):
         self._clock = clock
         self._resumer = resumer
         self._steady = steady_of(clock)
-        self._began_at, self._began_ns = clock.now(), self._steady()
+        self._belief = Belief.first(to_micros(clock.now()), self._steady() // 1000, is_believed=True)
         self._next: datetime | None = None
 
     async def run(self) -> None:
@@ -252,8 +268,16 @@ class WakeTimer(Service):
         """Fire what is due; nothing is written if nothing is."""
         fired = 0
         while True:
-            self._next = await self._store.read(lambda tx: tx.runs.next_wake_at())
+            self._next, written_at = await self._store.read(
+                lambda tx: (tx.runs.next_wake_at(), tx.runs.last_wake_written_at())
+            )
             moment = self._moment()
+            if written_at is not None and written_at > moment + TOLERANCE:
+                log.warning(
+                    "wakes were scheduled while the clock was ahead; they are due after their delay, from now"
+                )
+                await self._store.write(rescheduling(now=moment))
+                continue
             if self._next is None or self._next > moment:
                 return fired
             now_fired = await self._store.write(firing(due_by=moment, now=self._clock.now()))
@@ -262,8 +286,12 @@ class WakeTimer(Service):
             fired += now_fired
 
     def _moment(self) -> datetime:
-        passed = timedelta(microseconds=(self._steady() - self._began_ns) // 1000)
-        return max(self._clock.now(), self._began_at + passed)
+        """The present time that wakes follow."""
+        # Read the wall clock first: if the process freezes in between, the time is early, never late.
+        wall, passed = to_micros(self._clock.now()), self._steady() // 1000
+        self._belief = self._belief.after(wall, passed)
+        assert self._belief.offset is not None
+        return from_micros(passed + self._belief.offset)
 
     async def _pause(self) -> None:
         next_in_s = self._next_in_s()

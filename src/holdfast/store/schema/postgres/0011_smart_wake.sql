@@ -6,3 +6,5 @@ CREATE INDEX run_checkpoints_resumable ON run_checkpoints (priority, created_at,
 DROP INDEX run_checkpoints_paused;
 -- A reason of the user's own, beside the kind of the wake.
 ALTER TABLE wakes ADD COLUMN own_reason TEXT COLLATE "C";
+-- Finds those that were written while the clock was ahead.
+CREATE INDEX wakes_written ON wakes (updated_at, id) WHERE status = 'pending';

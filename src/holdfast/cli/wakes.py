@@ -47,7 +47,7 @@ def _print_page(output: Output, view: WakePageView, now: datetime) -> None:
         (
             one.id or "-",
             one.task_id,
-            one.reason,
+            _reason(one),
             "-" if one.due_at is None else clock_time(one.due_at) or "-",
             str(one.attempt),
             brief_wait(one.waits_on) if one.waits_on else "its wake",
@@ -59,6 +59,10 @@ def _print_page(output: Output, view: WakePageView, now: datetime) -> None:
     output.say(f"{counted(len(rows), 'wake')}; now {clock_time(now)}")
     if view.next_page_token is not None:
         output.say_next(view.next_page_token)
+
+
+def _reason(one: WakeView) -> str:
+    return "damaged" if one.is_damaged else one.reason
 
 
 @wakes.command("history", short_help="Past wakes, and the reports of a task's cycles.")
@@ -78,7 +82,7 @@ def show_history(call: Invocation, task_id: str | None, limit: int, page: str | 
 
 def _print_history(output: Output, view: WakeHistoryView, now: datetime) -> None:
     rows = [
-        (one.id or "-", one.task_id, one.status.value, one.reason, ago(one.updated_at, now))
+        (one.id or "-", one.task_id, one.status.value, _reason(one), ago(one.updated_at, now))
         for one in view.wakes
     ]
     if rows:

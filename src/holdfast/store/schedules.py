@@ -63,6 +63,16 @@ class WakeTable(Records[Wake]):
         params = {"due_by": to_micros(due_by), "now": to_micros(now), "limit": limit}
         return [wake_from_row(row) for row in self._sql.all("fire_due_wakes", params)]
 
+    def due(self, *, due_by: datetime, limit: int) -> list[str]:
+        """The ids of the wakes that are due by a moment, the first due first."""
+        params = {"due_by": to_micros(due_by), "limit": limit}
+        return [row[0] for row in self._sql.all("due_wakes", params)]
+
+    def fire(self, wake_id: str, *, now: datetime) -> Wake | None:
+        """Fire one wake; None if it is not pending any more."""
+        row = self._sql.one("fire_wake", {"id": wake_id, "now": to_micros(now)})
+        return None if row is None else wake_from_row(row)
+
     def reschedule_ahead(
         self, *, now: datetime, slack: timedelta, limit: int
     ) -> list[tuple[str, str, datetime]]:

@@ -50,6 +50,8 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # The name and the goal of its task; null if the task was pruned.
     task_name: str | None = None
     goal: str | None = None
+    # Whether the row of the wake is damaged; its task goes on from its checkpoint all the same.
+    is_damaged: bool = False
 
     @classmethod
     def of(cls, wake: Wake) -> WakeView:
@@ -63,6 +65,7 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             due_at=wake.due_at,
             created_at=wake.created_at,
             updated_at=wake.updated_at,
+            is_damaged=wake.is_damaged,
         )
 
     @classmethod

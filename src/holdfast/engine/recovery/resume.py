@@ -446,7 +446,8 @@ def fail_resume(
                 facts={"checkpoint_id": checkpoint.id, "why": failure.kind},
             ),
         )
-        end_task(tx, run, outcome, now=now, retention=retention)
+        if tx.tasks.get_many([run.task_id]):  # its row may be gone
+            end_task(tx, run, outcome, now=now, retention=retention)
 
 
 def _paused_run(tx: Tx, checkpoint: Checkpoint) -> RunRecord | None:

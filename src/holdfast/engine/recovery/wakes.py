@@ -12,9 +12,9 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, from_micros, to_micros
-from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, ResumesHeld, RowDamaged
+from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, NotFound, ResumesHeld, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.ids import check_id, new_checkpoint_id, new_wake_id
+from holdfast.core.ids import CheckpointId, check_id, new_checkpoint_id, new_wake_id
 from holdfast.core.jumps import TOLERANCE, Belief
 from holdfast.core.payload import check_name, check_text, clean_text
 from holdfast.core.schedule import Wake, WakeReason
@@ -194,17 +194,46 @@ def firing(*, due_by: datetime, now: datetime, limit: int = BATCH) -> Write[int]
     return fire
 
 
+def firing_one(wake_id: str, *, now: datetime) -> Write[int]:
+    """The write that fires one wake, unless another process has."""
+
+    def fire(tx: Tx) -> int:
+        wake = tx.wakes.fire(wake_id, now=now)
+        if wake is None:
+            return 0
+        _free(tx, wake, now)
+        return 1
+
+    return fire
+
+
 def _free(tx: Tx, wake: Wake, now: datetime) -> None:
     """A wake has fired: its task is resumed like every paused one."""
-    is_needed = wake.checkpoint_id is not None and tx.checkpoints.free_woken(
-        wake.checkpoint_id, wake.id, now=now
-    )
-    if is_needed:
-        task = tx.tasks.lock(wake.task_id)
-        if task.status is TaskStatus.WAITING:
-            tx.tasks.move(task, TaskStatus.PAUSED, now=now, waits_on="resume")
+    if wake.is_damaged:
+        log.error("%s; its task goes on from its checkpoint", RowDamaged("wake", wake.id))
+    checkpoint_id = _checkpoint_of(tx, wake)
+    task_id = None if checkpoint_id is None else tx.checkpoints.free_woken(checkpoint_id, wake.id, now=now)
+    if task_id is not None:
+        with contextlib.suppress(
+            NotFound
+        ):  # without its task, the resume of the checkpoint fails and says so
+            task = tx.tasks.lock(task_id)
+            if task.status is TaskStatus.WAITING:
+                tx.tasks.move(task, TaskStatus.PAUSED, now=now, waits_on="resume")
         tx.hint("checkpoints")
-    tx.emit(EventKind.WAKE_FIRED, wake.id, at=now, task_id=wake.task_id, reason=wake.why, is_needed=is_needed)
+    tx.emit(
+        EventKind.WAKE_FIRED,
+        wake.id,
+        at=now,
+        task_id=task_id or wake.task_id,
+        reason=wake.why,
+        is_needed=task_id is not None,
+    )
+
+
+def _checkpoint_of(tx: Tx, wake: Wake) -> CheckpointId | None:
+    """The checkpoint that waits for a wake. Its row names the wake, too, so a damaged wake still has it."""
+    return tx.checkpoints.that_waits_for(wake.id) if wake.is_damaged else wake.checkpoint_id
 
 
 def cancelling_wake(
@@ -223,7 +252,8 @@ def cancelling_wake(
             raise IllegalMove("wake", wake.id, wake.status.value, WakeStatus.CANCELLED.value)
         cancelled = tx.wakes.move(wake.id, WakeStatus.CANCELLED, now=now)
         tx.emit(EventKind.WAKE_CANCELLED, wake.id, at=now, task_id=wake.task_id, why=why)
-        checkpoint = None if wake.checkpoint_id is None else tx.checkpoints.find(wake.checkpoint_id)
+        checkpoint_id = _checkpoint_of(tx, wake)
+        checkpoint = None if checkpoint_id is None else tx.checkpoints.find(checkpoint_id)
         if checkpoint is not None and checkpoint.wake_id == wake.id:
             message = f"its wake {wake.id} was cancelled: {why}"
             failure = Failure(kind="wake_cancelled", message=message, facts={"wake_id": wake.id})
@@ -280,10 +310,26 @@ class WakeTimer(Service):
                 continue
             if self._next is None or self._next > moment:
                 return fired
-            now_fired = await self._store.write(firing(due_by=moment, now=self._clock.now()))
-            if not now_fired:  # another process is firing them
-                return fired
+            now_fired = await self._fire_until(moment)
             fired += now_fired
+            if not now_fired or self._next is None:  # another process is firing them, or one cannot be fired
+                return fired
+
+    async def _fire_until(self, moment: datetime) -> int:
+        """Fire a batch of those that are due, in one write; if that fails, each in its own."""
+        now = self._clock.now()
+        try:
+            return await self._store.write(firing(due_by=moment, now=now))
+        except (RowDamaged, NotFound):
+            due = await self._store.read(lambda tx: tx.wakes.due(due_by=moment, limit=BATCH))
+        fired = 0
+        for wake_id in due:
+            try:
+                fired += await self._store.write(firing_one(wake_id, now=now))
+            except (RowDamaged, NotFound) as error:
+                self.troubles.met(f"wake {wake_id}", error, again_in_s=self.every_s)
+        self._next = None  # what cannot be fired is tried again at the next look, not at once
+        return fired
 
     def _moment(self) -> datetime:
         """The present time that wakes follow."""

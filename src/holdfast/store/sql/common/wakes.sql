@@ -28,6 +28,17 @@ UPDATE wakes SET status = 'fired', updated_at = :now
    AND status = 'pending'
 RETURNING *;
 
+-- name: due_wakes
+-- The ids of wakes that are due, the first first.
+SELECT id FROM wakes WHERE status = 'pending' AND due_at <= :due_by ORDER BY due_at, id LIMIT :limit;
+
+-- name: fire_wake
+-- Fire one wake, once.
+-- moves: wake pending -> fired
+UPDATE wakes SET status = 'fired', updated_at = :now
+ WHERE id = :id AND status = 'pending'
+RETURNING *;
+
 -- name: next_wake
 -- When the next wake is due, through the index wakes_due.
 SELECT MIN(due_at) FROM wakes WHERE status = 'pending';

@@ -20,6 +20,7 @@ from holdfast.core.wake_contract import (
     completed,
     current_step,
     document_status,
+    known_as,
     next_actions,
     percent_done,
 )
@@ -154,8 +155,7 @@ class TaskDocumentView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         retry_count: int,
     ) -> TaskDocumentView:
         document = TaskDocument(
-            # The caller's own name for the task, if it has one.
-            task_id=task.dedup_key or task.id,
+            task_id=known_as(task.id, task.dedup_key),
             goal=task.goal,
             status=document_status(task.status, task.waits_on),
             current_step=None if task.has_ended else current_step(cursor, task.progress),

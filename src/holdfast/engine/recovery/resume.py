@@ -592,6 +592,7 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
         artifacts=reports,
         is_retry=document.origin is not None and document.origin.channel == CRON_CHANNEL,
         task_id=document.task_id,
+        task_key=document.task_key,
         wake_id=document.wake_id,
         done_criteria=document.done_criteria,
         unmet=document.unmet,

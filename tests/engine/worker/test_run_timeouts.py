@@ -16,7 +16,7 @@ from holdfast.core.errors import BadInput, ClaimLost
 from holdfast.core.events import EventKind
 from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Task
-from holdfast.core.transitions import RunStatus, TaskStatus, WakeStatus
+from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus, WakeStatus
 from holdfast.engine.client.handles import Handle
 from holdfast.engine.ledger.ledger import Ledger
 from holdfast.engine.recovery.resume import retrying
@@ -167,12 +167,42 @@ async def test_a_step_longer_than_the_run_timeout_ends_as_a_failed_resume_with_t
         runs = await process.runs(handle.id)
         wakes = await memory.read(lambda tx: tx.wakes.page(task_id=handle.id))
 
-    assert (task.status, len(began), len(wakes)) == (TaskStatus.FAILED, 3, 3)
+    assert (task.status, len(began), len(wakes)) == (TaskStatus.FAILED, 3, 2)
     assert [run.status for run in runs] == [RunStatus.RESUMED, RunStatus.RESUMED, RunStatus.FAILED_RESUME]
     assert task.failure is not None
     assert (task.failure.kind, task.failure.facts["why"]) == ("failed_resume", "no_progress")
     assert "made no call within its run_timeout of 0:00:00.200000" in task.failure.message
-    assert [wake.attempt for wake in wakes] == [4, 3, 2]
+    assert [wake.attempt for wake in wakes] == [3, 2]
+
+
+async def test_the_last_cycle_without_progress_fails_its_task_without_another_wake(stage: Stage) -> None:
+    @hf.task(run_timeout="10m", smart_wake="always", attempts=3)
+    async def late(run: hf.Run) -> None:
+        stage.clock.advance(minutes=9)  # it comes to its first step too late
+        await run.step(hf.step(lambda: None, name="never"))
+
+    await stage.open(late)
+    handle = await stage.start(late())
+    await stage.settle()
+    for _ in range(2):
+        assert await handle.status() is TaskStatus.WAITING
+        await stage.pass_time()
+        await stage.settle()
+
+    failure = (await handle.task()).failure
+    assert failure is not None
+    assert (failure.kind, failure.facts["why"]) == ("failed_resume", "no_progress")
+    assert "attempt 3 of 3 without progress" in failure.message
+    wakes = await stage.store.read(lambda tx: tx.wakes.page(task_id=handle.id))
+    assert [wake.status for wake in wakes] == [WakeStatus.FIRED] * 2
+    (checkpoint,) = (await stage.store.read(lambda tx: tx.checkpoints.page(task_id=handle.id)))[:1]
+    assert (checkpoint.status, checkpoint.wake_id) == (CheckpointStatus.FAILED_RESUME, None)
+    (*_, report) = await stage.events(handle, EventKind.WAKE_REPORTED)
+    assert report.facts["report"]["status"] == "failed"  # type: ignore[index]
+    await stage.store.write(retrying(checkpoint.id, now=stage.clock.now()))
+    await stage.open(late)
+    await stage.settle()
+    assert await handle.status() is TaskStatus.WAITING
 
 
 async def test_a_run_with_smart_wake_records_a_checkpoint_after_each_chunk(memory: Store) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
+from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, from_micros, to_micros
 from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, NotFound, ResumesHeld, RowDamaged
@@ -27,7 +27,7 @@ from holdfast.engine.clocks.steady import steady_of
 from holdfast.engine.ledger.inputs import check_claim
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged
 from holdfast.engine.recovery.checkpoints import documents, to_checkpoint
-from holdfast.engine.recovery.resume import Resumer, fail_resume
+from holdfast.engine.recovery.resume import Resumer, fail_resume, tell_not_resumed, too_many_attempts
 from holdfast.store import Store, Tx, Write
 
 log = logging.getLogger("holdfast")
@@ -68,9 +68,11 @@ def pausing_until_wake(
     unmet: tuple[str, ...] = (),
     also: Callable[[Tx], object] | None = None,
     has_progressed: bool | None = None,
+    max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
     retention: timedelta = DEFAULT_RETENTION,
 ) -> Write[Checkpoint | None]:
-    """The write that saves a checkpoint of a run, raises its fence and schedules the wake of its task.
+    """The write that saves a checkpoint of a run, raises its fence and schedules the wake of its task. If
+    this was the last attempt without progress, the task fails at once.
 
     `also` writes what the run hands over, while it still holds its claim: the checkpoint is built from that.
     `has_progressed` says it of a run whose saved steps do not. Raises ClaimLost. None if the run failed
@@ -113,9 +115,25 @@ def pausing_until_wake(
             idle = 0 if has_progressed else run.idle_attempts + 1
             document = msgspec.structs.replace(document, idle_attempts=idle)
         task = tx.tasks.lock(task.id)  # a cancel comes before this, or finds the task waiting
+        is_wanted = task.cancel_requested_at is None
+        too_many = too_many_attempts(tx, document, max_idle_attempts) if is_wanted else None
+        if too_many is not None:
+            document = msgspec.structs.replace(document, wake_id=None)
         checkpoint = to_checkpoint(tx, task, document, now=now)
         tx.checkpoints.create_many([checkpoint])
         tx.runs.pause([run.id], now=now)
+        tx.emit(
+            EventKind.RUN_PAUSED,
+            run.id,
+            at=now,
+            task_id=task.id,
+            checkpoint_id=checkpoint_id,
+            reason=resumed_for.value,
+        )
+        if too_many is not None:
+            fail_resume(tx, checkpoint, too_many, now=now, retention=retention)
+            tell_not_resumed(checkpoint, too_many)
+            return tx.checkpoints.get(checkpoint_id)
         tx.tasks.move(task, TaskStatus.WAITING, now=now, waits_on=f"wake:{wake_id}")
         wake = Wake(
             id=wake_id,
@@ -129,14 +147,6 @@ def pausing_until_wake(
             updated_at=now,
         )
         tx.wakes.create(wake)
-        tx.emit(
-            EventKind.RUN_PAUSED,
-            run.id,
-            at=now,
-            task_id=task.id,
-            checkpoint_id=checkpoint_id,
-            reason=resumed_for.value,
-        )
         tx.emit(
             EventKind.WAKE_SCHEDULED,
             wake_id,

@@ -260,6 +260,7 @@ class Execution:
                 note=f"not done: {message}"[:2000],
                 done_criteria=self.done_criteria,
                 unmet=tuple(unmet),
+                max_idle_attempts=live.place.max_idle_attempts,
             )
         )
         live.let_go()
@@ -431,7 +432,13 @@ class Execution:
         now = live.clock.now()
         due_at = await wake_time(live.store, limit.options, now=now, after=limit.wake_after)
         await live.write(
-            pausing_until_wake(live.claim, due_at=due_at, now=now, done_criteria=self.done_criteria)
+            pausing_until_wake(
+                live.claim,
+                due_at=due_at,
+                now=now,
+                done_criteria=self.done_criteria,
+                max_idle_attempts=live.place.max_idle_attempts,
+            )
         )
         live.let_go()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +150,32 @@ def test_a_cancelled_wake_names_the_way_back(run: Run, saved: str) -> None:
     called = run("wakes", "cancel", wake["id"], "--reason", "no disk")
 
     assert called.out == f"{wake['id']} is cancelled; its task {saved} does not go on\n"
-    assert f"holdfast checkpoints retry {wake['checkpointId']}" in called.err
+    assert f"holdfast checkpoints retry {wake['checkpointId']}\n" in called.err
     assert run("wakes", "cancel", wake["id"]).status == 0
     assert run("wakes", "cancel", "wake_none").status == 4
     assert run("tasks", "show", saved, "--json").json["task"]["status"] == "failed"
     assert run("checkpoints", "retry", wake["checkpointId"]).status == 0
+
+
+def test_the_hint_of_a_cancelled_wake_names_the_home_of_the_call(
+    run: Run, saved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (wake, _) = run("wakes", "list", "--json").json["wakes"]
+    home = os.environ["HOLDFAST_HOME"]
+    monkeypatch.delenv("HOLDFAST_HOME")
+
+    called = run("wakes", "cancel", wake["id"], "--home", home)
+
+    assert f"holdfast checkpoints retry {wake['checkpointId']} --home {home}\n" in called.err
+
+
+def test_a_wake_that_there_is_not_points_to_the_list_of_wakes(run: Run, saved: str) -> None:
+    called = run("wakes", "cancel", "wake_nope")
+
+    assert (called.status, called.err) == (
+        4,
+        "holdfast: no wake 'wake_nope'; run `holdfast wakes list` to see what there is\n",
+    )
 
 
 def test_retry_count_counts_cycles_without_progress_and_begins_anew_with_progress(

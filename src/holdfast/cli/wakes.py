@@ -119,10 +119,11 @@ def cancel_wake(call: Invocation, wake_id: str, reason: str) -> None:
     """
     asked = WakeCancelAsked(wake_id=wake_id, reason=reason)
     view = call.change("wakes.cancel", asked, cancelling, WakeView)
-    call.output.show(view, lambda: _print_cancelled(call.output, view))
+    call.output.show(view, lambda: _print_cancelled(call, view))
 
 
-def _print_cancelled(output: Output, view: WakeView) -> None:
-    output.line(f"{view.id} is {view.status.value}; its task {view.task_id} does not go on")
+def _print_cancelled(call: Invocation, view: WakeView) -> None:
+    call.output.line(f"{view.id} is {view.status.value}; its task {view.task_id} does not go on")
     if view.checkpoint_id is not None:
-        output.say(f"to resume it after all: holdfast checkpoints retry {view.checkpoint_id}")
+        retry = call.command("checkpoints", "retry", view.checkpoint_id)
+        call.output.say(f"to resume it after all: {retry}")

@@ -304,6 +304,21 @@ class RunTable:
         found = self._sql.all("waits_over", {"now": to_micros(now), "limit": limit})
         return [(row[0], row[1]) for row in found]
 
+    def last_wait_written_at(self) -> datetime | None:
+        """When the last retry was queued for later, or the last run began to wait; None if there is none."""
+        found = [row[0] for row in self._sql.all("last_wait_written", {}) if row[0] is not None]
+        return from_micros(max(found)) if found else None
+
+    def reschedule_ahead(self, *, now: datetime, slack: timedelta, limit: int) -> None:
+        """Count the delay of retries from now, if they were queued for later more than `slack` after now."""
+        params = {"now": to_micros(now), "moment": to_micros(now + slack), "limit": limit}
+        self._sql.run("reschedule_runs_ahead", params)
+
+    def waits_ahead(self, *, now: datetime, slack: timedelta, limit: int) -> list[str]:
+        """The ids of runs that began to wait more than `slack` after now."""
+        params = {"moment": to_micros(now + slack), "limit": limit}
+        return [row[0] for row in self._sql.all("waits_ahead", params)]
+
     def waiting_on(self, waits_on: str) -> list[tuple[str, str]]:
         """Runs that wait for exactly this: run and task ids. It scans all waiting runs."""
         return [(row[0], row[1]) for row in self._sql.all("runs_waiting_on", {"waits_on": waits_on})]

@@ -23,6 +23,7 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import TaskStatus, WakeStatus
 from holdfast.core.wake_contract import MAX_ACTIONS, report_of
 from holdfast.engine.aio.service import Service
+from holdfast.engine.claims.claims import wake_run
 from holdfast.engine.clocks.steady import steady_of
 from holdfast.engine.ledger.inputs import check_claim
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged
@@ -192,6 +193,18 @@ def rescheduling(*, now: datetime, limit: int = BATCH) -> Write[None]:
     return reschedule
 
 
+def recounting(*, now: datetime, limit: int = BATCH) -> Write[None]:
+    """The write for waits that began while the clock was ahead. A retry is due after its delay, counted from
+    now; a run that waits is woken, and its program counts its wait from now."""
+
+    def recount(tx: Tx) -> None:
+        tx.runs.reschedule_ahead(now=now, slack=TOLERANCE, limit=limit)
+        for run_id in tx.runs.waits_ahead(now=now, slack=TOLERANCE, limit=limit):
+            wake_run(tx, run_id, now=now)
+
+    return recount
+
+
 def firing(*, due_by: datetime, now: datetime, limit: int = BATCH) -> Write[int]:
     """The write that fires wakes that are due: the checkpoint of each may be claimed from then on."""
 
@@ -278,7 +291,8 @@ class WakeTimer(Service):
     fires once.
 
     If the wall clock is set, wakes follow its new time only after it has held for 5 minutes. A wake that was
-    written while the clock was ahead is due after its delay, not at the time that its row has.
+    written while the clock was ahead is due after its delay, not at the time that its row has; so are retries
+    and the waits of runs.
     """
 
     def __init__(
@@ -302,7 +316,19 @@ class WakeTimer(Service):
         if fired:
             with contextlib.suppress(ResumesHeld):  # the reaper tells it, and resumes when it may
                 await self._resumer.resume_all()
+        await self.recount()
         return fired
+
+    async def recount(self) -> None:
+        """Bring back due times that a clock that was ahead has moved into the future, if the present time is
+        sure: a sleep that ends early cannot be taken back. Nothing is written if there are none."""
+        now = self._moment()
+        if not self._belief.has_held(self._steady() // 1000):
+            return
+        written_at = await self._store.read(lambda tx: tx.runs.last_wait_written_at())
+        if written_at is not None and written_at > now + TOLERANCE:
+            log.warning("runs began to wait while the clock was ahead; their waits count from now")
+            await self._store.write(recounting(now=now))
 
     async def fire(self) -> int:
         """Fire what is due; nothing is written if nothing is."""

@@ -45,13 +45,15 @@ SELECT MIN(due_at) FROM wakes WHERE status = 'pending';
 
 -- name: last_wake_written
 -- When the last pending wake was written, through the index wakes_written.
-SELECT MAX(updated_at) FROM wakes WHERE status = 'pending';
+SELECT MAX(updated_at) FROM wakes WHERE status = 'pending' AND attempt > 0;
 
 -- name: reschedule_wakes_ahead
 -- Pending wakes that were written after that moment, when the clock was ahead: the rest of their delay begins now.
 UPDATE wakes SET due_at = :now + due_at - updated_at, updated_at = :now
  WHERE id IN (
-         SELECT id FROM wakes WHERE status = 'pending' AND updated_at > :moment ORDER BY updated_at, id LIMIT :limit
+         SELECT id FROM wakes
+          WHERE status = 'pending' AND attempt > 0 AND updated_at > :moment
+          ORDER BY updated_at, id LIMIT :limit
        )
    AND status = 'pending' AND updated_at > :moment
 RETURNING id, task_id, due_at;

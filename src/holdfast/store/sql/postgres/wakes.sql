@@ -16,7 +16,9 @@ RETURNING *;
 -- Pending wakes that were written after that moment, when the clock was ahead: the rest of their delay begins now.
 -- Differs: the rows are locked in the order of their ids, so that two processes cannot deadlock.
 WITH ahead AS MATERIALIZED (
-       SELECT id FROM wakes WHERE status = 'pending' AND updated_at > :moment ORDER BY id LIMIT :limit
+       SELECT id FROM wakes
+        WHERE status = 'pending' AND attempt > 0 AND updated_at > :moment
+        ORDER BY id LIMIT :limit
           FOR NO KEY UPDATE
      )
 UPDATE wakes SET due_at = :now + due_at - updated_at, updated_at = :now

@@ -79,6 +79,21 @@ def test_a_schedule_is_added_listed_changed_fired_and_removed(run: Run, ledger: 
     assert {"cron.add", "cron.update", "cron.run", "cron.remove"} <= set(actions)
 
 
+def test_the_hint_of_a_paused_schedule_names_the_home_of_the_call(
+    run: Run, ledger: Opens, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(home)
+    with ledger():
+        pass
+    run("cron", "add", "tide", "--every", "15m", "--agent", "scholar", "--prompt", "look")
+    run("cron", "pause", "tide")
+    monkeypatch.delenv("HOLDFAST_HOME")
+
+    edited = run("cron", "edit", "tide", "--every", "1h", "--home", str(home))
+
+    assert edited.out.endswith(f"it is paused: `holdfast cron resume tide --home {home}`\n")
+
+
 @pytest.mark.parametrize(
     ("options", "status", "told"),
     [

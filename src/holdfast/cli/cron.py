@@ -239,7 +239,7 @@ def add_cron(
     )
     writing = partial(_local, call, adding_schedule, given["task"])
     view = call.change("cron.add", asked, writing, ScheduleView, before=lambda _: {"is_new": True})
-    call.output.show(view, lambda: call.output.line(f"{view.id} is added; {_comes(view)}"))
+    call.output.show(view, lambda: call.output.line(f"{view.id} is added; {_comes(call, view)}"))
 
 
 @cron.command("edit", short_help="Change a schedule that was added at run time.")
@@ -263,7 +263,8 @@ def edit_cron(
     writing = partial(_local, call, editing_schedule, given["task"])
     view = call.change("cron.update", asked, writing, ScheduleView)
     call.output.show(
-        view, lambda: call.output.line(f"{view.id} is at revision {view.config_revision}; {_comes(view)}")
+        view,
+        lambda: call.output.line(f"{view.id} is at revision {view.config_revision}; {_comes(call, view)}"),
     )
 
 
@@ -349,9 +350,9 @@ def _policies(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _comes(view: ScheduleView) -> str:
+def _comes(call: Invocation, view: ScheduleView) -> str:
     if view.is_paused:
-        return f"it is paused: `holdfast cron resume {view.id}`"
+        return f"it is paused: `{call.command('cron', 'resume', view.id)}`"
     if view.next_run_at_ms is None:
         return "it does not fire any more"
     return f"it fires next at {_moment(view.next_run_at_ms)} UTC"
@@ -377,7 +378,7 @@ def pause_cron(call: Invocation, name: str) -> None:
 def resume_cron(call: Invocation, name: str) -> None:
     """Let a paused schedule fire again; what was due while it was paused does not fire."""
     view = _switch(call, name, is_on=True)
-    call.output.show(view, lambda: call.output.line(f"{view.id} is resumed; {_comes(view)}"))
+    call.output.show(view, lambda: call.output.line(f"{view.id} is resumed; {_comes(call, view)}"))
 
 
 def _switch(call: Invocation, name: str, *, is_on: bool) -> ScheduleView:

@@ -93,7 +93,7 @@ _SHOWN_BY = {
     "run": "tasks list",
     "setting": "config explain",
     "start": "status",
-    "wake": "events",
+    "wake": "wakes list",
     "workflow": "config explain",
 }
 

@@ -29,6 +29,7 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     # A reason of the user's own, in a word or two.
     own_reason: str | None = None
+    is_damaged: bool = False
 
     @property
     def why(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import WakeId
 from holdfast.core.schedule import Firing, Wake
@@ -62,6 +62,25 @@ class WakeTable(Records[Wake]):
         """Fire the wakes that are due by a moment. A process that fires at the same time gets others."""
         params = {"due_by": to_micros(due_by), "now": to_micros(now), "limit": limit}
         return [wake_from_row(row) for row in self._sql.all("fire_due_wakes", params)]
+
+    def due(self, *, due_by: datetime, limit: int) -> list[str]:
+        """The ids of the wakes that are due by a moment, the first due first."""
+        params = {"due_by": to_micros(due_by), "limit": limit}
+        return [row[0] for row in self._sql.all("due_wakes", params)]
+
+    def fire(self, wake_id: str, *, now: datetime) -> Wake | None:
+        """Fire one wake; None if it is not pending any more."""
+        row = self._sql.one("fire_wake", {"id": wake_id, "now": to_micros(now)})
+        return None if row is None else wake_from_row(row)
+
+    def reschedule_ahead(
+        self, *, now: datetime, slack: timedelta, limit: int
+    ) -> list[tuple[str, str, datetime]]:
+        """Count the delay of pending wakes from now, if they were written more than `slack` after now;
+        returns the id, the task and the new due time of each."""
+        params = {"now": to_micros(now), "moment": to_micros(now + slack), "limit": limit}
+        found = self._sql.all("reschedule_wakes_ahead", params)
+        return [(row[0], row[1], from_micros(row[2])) for row in found]
 
     def cancel_of(self, task_ids: Sequence[str], *, now: datetime) -> list[tuple[str, str]]:
         """Cancel the pending wakes of these tasks; returns the id and the task of each."""

@@ -242,7 +242,7 @@ class Resumer:
             return UnusableCheckpoint(
                 checkpoint=checkpoint, failure=Failure(kind=error.code, message=error.problem)
             )
-        refusal = await self._refusal(checkpoint, document)
+        refusal = await self._store.read(lambda tx: self._refusal(tx, checkpoint, document))
         if refusal is not None:
             return UnusableCheckpoint(checkpoint=checkpoint, failure=refusal)
         reports = tuple([await _look_at(artifact) for artifact in document.artifacts])
@@ -255,43 +255,13 @@ class Resumer:
             diagnostic=_artifact_diagnostic(odd) if odd else None,
         )
 
-    async def _refusal(self, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
+    def _refusal(self, tx: Tx, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
         """Why the checkpoint is not resumed: too many attempts without progress. Age is never a reason."""
-        idle, most = document.idle_attempts, await self._most_attempts(document)
-        facts: dict[str, object] = {
-            "idle_attempts": idle,
-            "company": document.company,
-            "last_completed": document.cursor.last_completed,
-        }
-        if idle >= most:
-            facts["attempts"] = most
-            if _died_alone(document):
-                message = f"its process died again while it ran nothing else: attempt {idle} of {most}"
-                return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
-            message = f"attempt {idle} of {most} without progress"
-            if document.kind is CheckpointKind.TIMEOUT:
-                facts["run_timeout"] = document.note
-                message += f": {document.note or 'the run used its time and saved no step'}"
-                message += '; divide the step, or allow a run more time, such as run_timeout="30m"'
-            return Failure(kind="no_progress", message=message, facts=facts)
-        if checkpoint.attempts > MAX_RESUME_ATTEMPTS:
+        too_many = too_many_attempts(tx, document, self._max_idle_attempts)
+        if too_many is None and checkpoint.attempts > MAX_RESUME_ATTEMPTS:
             message = f"{checkpoint.attempts - 1} processes died before they created the follow-up run"
-            return Failure(kind="resume_attempts", message=message, facts=facts)
-        return None
-
-    async def _most_attempts(self, document: CheckpointDocument) -> int:
-        """How many attempts without progress are too many: as the task sets it, else as the settings do.
-
-        At least so many that the run has run alone once. If the process ran other runs, too, any of them may
-        have killed it, so that twice as many attempts are allowed.
-        """
-        least = SUSPECT_AFTER + 1
-        if document.idle_attempts < least:
-            return least
-        named = await self._store.read(lambda tx: recorded_attempts(tx, document.task_name))
-        most = max(self._max_idle_attempts if named is None else named, least)
-        is_shared = document.reason is ResumeReason.CRASH and not _died_alone(document)
-        return 2 * most if is_shared else most
+            return Failure(kind="resume_attempts", message=message, facts=_facts_of(document))
+        return too_many
 
     async def _follow_up(self, good: Sequence[FollowUpRun]) -> Resumed:
         """Create all follow-up runs in one transaction; if that fails, each in its own."""
@@ -390,16 +360,9 @@ class Resumer:
         cancel_idle_run(tx, tx.runs.lock(checkpoint.run_id), failure, now=now, retention=self._retention)
 
     async def _fail(self, one: UnusableCheckpoint) -> Resumed:
-        failed, failure = await self._store.write(self._failing(one)), one.failure
-        for checkpoint_id in failed.failed:
-            message = " ".join(failure.message.split())
-            log.warning(
-                "%s failed: %s is not resumed: %s: %s",
-                one.checkpoint.task_id,
-                checkpoint_id,
-                failure.kind,
-                message,
-            )
+        failed = await self._store.write(self._failing(one))
+        if failed.failed:
+            tell_not_resumed(one.checkpoint, one.failure)
         return failed
 
     def _failing(self, one: UnusableCheckpoint) -> Write[Resumed]:
@@ -421,6 +384,57 @@ class Resumer:
 
 def _has_nothing(document: CheckpointDocument) -> bool:
     return not document.steps_saved and document.cursor.last_completed is None
+
+
+def tell_not_resumed(checkpoint: Checkpoint, failure: Failure) -> None:
+    message = " ".join(failure.message.split())
+    log.warning(
+        "%s failed: %s is not resumed: %s: %s", checkpoint.task_id, checkpoint.id, failure.kind, message
+    )
+
+
+def too_many_attempts(tx: Tx, document: CheckpointDocument, max_idle_attempts: int) -> Failure | None:
+    """The failure of a run that made no progress in as many attempts as it may have; None if it may go on."""
+    idle, most, facts = (
+        document.idle_attempts,
+        _most_attempts(tx, document, max_idle_attempts),
+        _facts_of(document),
+    )
+    if idle < most:
+        return None
+    facts["attempts"] = most
+    if _died_alone(document):
+        message = f"its process died again while it ran nothing else: attempt {idle} of {most}"
+        return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
+    message = f"attempt {idle} of {most} without progress"
+    if document.kind is CheckpointKind.TIMEOUT:
+        facts["run_timeout"] = document.note
+        message += f": {document.note or 'the run used its time and saved no step'}"
+        message += '; divide the step, or allow a run more time, such as run_timeout="30m"'
+    return Failure(kind="no_progress", message=message, facts=facts)
+
+
+def _facts_of(document: CheckpointDocument) -> dict[str, object]:
+    return {
+        "idle_attempts": document.idle_attempts,
+        "company": document.company,
+        "last_completed": document.cursor.last_completed,
+    }
+
+
+def _most_attempts(tx: Tx, document: CheckpointDocument, max_idle_attempts: int) -> int:
+    """How many attempts without progress are too many: as the task sets it, else as the settings do.
+
+    At least so many that the run has run alone once. If the process ran other runs, too, any of them may have
+    killed it, so that twice as many attempts are allowed.
+    """
+    least = SUSPECT_AFTER + 1
+    if document.idle_attempts < least:
+        return least
+    named = recorded_attempts(tx, document.task_name)
+    most = max(max_idle_attempts if named is None else named, least)
+    is_shared = document.reason is ResumeReason.CRASH and not _died_alone(document)
+    return 2 * most if is_shared else most
 
 
 def fail_resume(
@@ -446,7 +460,8 @@ def fail_resume(
                 facts={"checkpoint_id": checkpoint.id, "why": failure.kind},
             ),
         )
-        end_task(tx, run, outcome, now=now, retention=retention)
+        if tx.tasks.get_many([run.task_id]):  # its row may be gone
+            end_task(tx, run, outcome, now=now, retention=retention)
 
 
 def _paused_run(tx: Tx, checkpoint: Checkpoint) -> RunRecord | None:
@@ -591,6 +606,7 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
         artifacts=reports,
         is_retry=document.origin is not None and document.origin.channel == CRON_CHANNEL,
         task_id=document.task_id,
+        task_key=document.task_key,
         wake_id=document.wake_id,
         done_criteria=document.done_criteria,
         unmet=document.unmet,

@@ -157,6 +157,40 @@ def test_a_token_of_an_owner_schedules_for_its_own_session_within_limits(house: 
         house.ask("cron.runs", AGENT, scope="all")
 
 
+def test_a_token_of_an_owner_has_no_more_schedules_by_adding_them_paused(house: House) -> None:
+    reminder = {
+        "name": "reminder",
+        "schedule": {"kind": "every", "everyMs": 3_600_000},
+        "payload": {"kind": "agentTurn", "message": "Tea?"},
+        "enabled": False,
+    }
+    house.ask("cron.add", AGENT, **reminder)
+
+    with pytest.raises(Refused, match="which is the limit"):
+        house.ask("cron.add", AGENT, **reminder | {"name": "another"})
+
+    assert house.ask("cron.update", AGENT, id="reminder", patch={"enabled": True})["enabled"]
+
+
+def test_a_token_resumes_no_schedule_above_a_lowered_limit(house: House) -> None:
+    reminder = {
+        "schedule": {"kind": "every", "everyMs": 3_600_000},
+        "payload": {"kind": "agentTurn", "message": "Tea?"},
+        "enabled": False,
+    }
+    generous, strict = CronSettings(max_per_agent=2), CronSettings(max_per_agent=1)
+    house.gateway.config = msgspec.structs.replace(house.gateway.config, cron=generous)
+    for name in ("a", "b"):
+        house.ask("cron.add", AGENT, name=name, **reminder)
+    house.gateway.config = msgspec.structs.replace(house.gateway.config, cron=strict)
+
+    for patch in ({"enabled": True}, {"enabled": True, "description": "tea"}):
+        with pytest.raises(Refused, match="which is the limit"):
+            house.ask("cron.update", AGENT, id="a", patch=patch)
+
+    assert house.ask("cron.update", OPERATOR, id="a", patch={"enabled": True})["enabled"]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

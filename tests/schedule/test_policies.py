@@ -468,6 +468,60 @@ async def test_limits_bound_the_number_and_the_interval_of_an_owner() -> None:
     store.close()
 
 
+async def test_a_paused_schedule_counts_towards_the_limit_of_its_owner(
+    store: Store, clock: FakeClock
+) -> None:
+    limits = ScheduleLimits(most=2, min_interval=timedelta(minutes=5))
+    own = schedules(store, clock, limits=limits, only_owner=True)
+    for name in ("a", "b"):
+        await own.add(name, nightly(), every="1h")
+        await own.pause(name)
+
+    with pytest.raises(Refused, match="has 2 schedules already, which is the limit"):
+        await own.add("c", nightly(), every="1h")
+    assert (await own.resume("a")).due_at is not None
+    await own.edit("b", every="2h")
+
+
+async def test_a_one_shot_that_is_over_does_not_count_until_it_gets_a_new_time(
+    store: Store, clock: FakeClock
+) -> None:
+    limits = ScheduleLimits(most=1, min_interval=timedelta(minutes=5))
+    own = schedules(store, clock, limits=limits, only_owner=True)
+    await own.add("once", nightly(), at=later(hours=1))
+    clock.advance(hours=1)
+    await Cron(store, clock, {}).run_once()
+    await own.add("night", nightly(), every="1h")
+
+    with pytest.raises(Refused, match="has 1 schedules already, which is the limit"):
+        await own.edit("once", at=later(hours=9))
+    assert (await own.get("once")).due_at is None
+
+
+async def test_schedules_above_a_lowered_limit_are_not_resumed(store: Store, clock: FakeClock) -> None:
+    before = schedules(store, clock, limits=ScheduleLimits(most=2, min_interval=timedelta(minutes=5)))
+    for name in ("a", "b"):
+        await before.add(name, nightly(), every="1h")
+        await before.pause(name)
+    own = schedules(store, clock, limits=ScheduleLimits(most=1, min_interval=timedelta(minutes=5)))
+
+    with pytest.raises(Refused, match="which is the limit"):
+        await own.resume("a")
+    assert (await own.edit("a", every="2h")).revision == 3
+    assert (await own.get("a")).is_paused
+
+
+async def test_a_one_shot_that_is_paused_is_kept(store: Store, clock: FakeClock) -> None:
+    own = schedules(store, clock)
+    await own.add("once", nightly(), at=later(days=30))
+    await own.pause("once")
+    clock.advance(days=8)
+
+    await Cron(store, clock, {}).run_once()
+
+    assert (await own.resume("once")).next_at == later(days=30)
+
+
 async def test_a_pass_reads_only_what_is_due() -> None:
     store, clock = memory_store(), FakeClock(START)
     own = schedules(store, clock)

@@ -371,7 +371,7 @@ def editing_schedule(asked: ScheduleEditAsked, *, now: datetime, by: ScheduleCal
     write = editing(
         name, change, now=now, expected=expected, known=by.known, limits=by.limits, is_paused=is_paused
     )
-    pause = pausing(name, is_paused=bool(is_paused), now=now)
+    pause = pausing(name, is_paused=bool(is_paused), now=now, limits=by.limits)
     only_pauses = msgspec.structs.replace(patch, enabled=None) == SchedulePatchAsked()
 
     def edit(tx: Tx) -> ScheduleView:

@@ -300,7 +300,7 @@ class ScheduleTable:
         return f"{self.count()[0]}.{0 if row is None else row[0]}"
 
     def count_of(self, owner: str) -> int:
-        """How many schedules of an owner, made at run time, still fire."""
+        """How many schedules of an owner, made at run time, may still fire, now or after a resume."""
         row = self._sql.one("count_schedules_of_owner", {"owner": owner})
         assert row is not None
         return int(row[0])

@@ -149,7 +149,7 @@ class Schedules:
 
     async def resume(self, name: str) -> Schedule:
         """Let it fire again, from now on."""
-        write = pausing(name, is_paused=False, now=self._clock.now(), owner=self._reach)
+        write = pausing(name, is_paused=False, now=self._clock.now(), owner=self._reach, limits=self._limits)
         return await self._store.write(write)
 
     async def run(self, name: str, *, request_id: str | None = None) -> Firing:

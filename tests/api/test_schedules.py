@@ -157,6 +157,52 @@ def test_a_token_of_an_owner_schedules_for_its_own_session_within_limits(house: 
         house.ask("cron.runs", AGENT, scope="all")
 
 
+def test_a_token_sees_nothing_of_an_earlier_schedule_of_the_same_name(house: House) -> None:
+    task = {"kind": "task", "task": "report"}
+    nightly = {"name": "nightly", "schedule": {"kind": "every", "everyMs": 3_600_000}, "payload": task}
+    bob, eve = (msgspec.structs.replace(AGENT, owner=f"agent:{name}:main") for name in ("bob", "eve"))
+    house.ask("cron.add", bob, **nightly, overlap="skip")
+    house.ask("cron.run", bob, id="nightly", requestId="click")
+    house.ask("cron.remove", bob, id="nightly")
+    house.clock.advance(seconds=1)
+
+    made = house.ask("cron.add", eve, **nightly, overlap="skip")
+
+    assert "lastFiringId" not in made
+    assert house.ask("cron.runs", eve, id="nightly")["entries"] == []
+    span = {"from": "2025-12-31T00:00:00Z", "to": "2026-01-01T00:30:00Z"}
+    assert house.ask("cron.calendar", eve, **span)["entries"] == []
+    ran = house.ask("cron.run", eve, id="nightly", requestId="click")
+    assert ran["ran"]
+    assert [one["runId"] for one in house.ask("cron.runs", eve, id="nightly")["entries"]] == [ran["runId"]]
+    assert len(house.ask("cron.runs", id="nightly")["entries"]) == 2
+
+
+def test_the_history_of_all_schedules_is_newest_first_in_pages_also_what_was_run_by_hand(
+    house: House,
+) -> None:
+    for name in ("a", "b"):
+        house.ask("cron.add", **ADDED | {"name": name})
+    ran = []
+    for number in range(7):
+        house.clock.advance(seconds=1)
+        request = {"requestId": f"click-{number}"} if number % 2 else {}
+        ran.append(house.ask("cron.run", id="ab"[number % 2], **request)["runId"])
+
+    seen: list[str] = []
+    token: dict[str, str] = {}
+    while len(seen) < 7:
+        page = house.ask("cron.runs", scope="all", limit=2, **token)
+        seen += [one["runId"] for one in page["entries"]]
+        token = {"pageToken": page["nextPageToken"]}
+
+    assert seen == ran[::-1]
+    assert page["nextPageToken"] is None
+    for wrong in ("fire_1", "1.2.task_3", "-1.2.fire_3", "9" * 20 + ".1.fire_1"):
+        with pytest.raises(HoldfastError, match="page token"):
+            house.ask("cron.runs", scope="all", pageToken=wrong)
+
+
 def test_a_token_of_an_owner_has_no_more_schedules_by_adding_them_paused(house: House) -> None:
     reminder = {
         "name": "reminder",

@@ -334,6 +334,56 @@ async def test_a_queue_of_firings_of_a_removed_schedule_is_given_up(store: Store
     assert outcomes(store) == ["running", "missed"]
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue", "replace"])
+async def test_a_schedule_that_is_added_again_follows_no_firing_of_the_removed_one(
+    store: Store, clock: FakeClock, overlap: str
+) -> None:
+    own, service = schedules(store, clock), Cron(RepeatingStore(store), clock, {})
+    await own.add("night", nightly("before"), every="1h", overlap="queue")
+    for _ in range(2):
+        clock.advance(hours=1)
+        await service.run_once()
+    await own.remove("night")
+    clock.advance(minutes=1)
+    await own.add("night", nightly("after"), every="1h", overlap=overlap)
+
+    clock.advance(hours=1)
+    await service.run_once()
+
+    assert outcomes(store) == ["running", "missed", "running"]
+    assert history(store)[1].why == "its schedule was removed or changed"
+
+
+async def test_the_same_request_for_a_schedule_that_was_added_again_fires_it(
+    store: Store, clock: FakeClock
+) -> None:
+    own = schedules(store, clock)
+    await own.add("night", nightly("before"), every="1h")
+    first = await own.run("night", request_id="click")
+    await own.remove("night")
+    clock.advance(minutes=1)
+    await own.add("night", nightly("after"), every="1h")
+
+    second = await own.run("night", request_id="click")
+
+    assert second.id != first.id
+    assert second.task_id not in (None, first.task_id)
+
+
+async def test_an_owner_sees_no_history_of_an_earlier_schedule_of_the_same_name(
+    store: Store, clock: FakeClock
+) -> None:
+    bob, eve = (Schedules(store, clock, f"agent:{name}:main", only_owner=True) for name in ("bob", "eve"))
+    await bob.add("night", nightly(), every="1h")
+    await bob.run("night")
+    await bob.remove("night")
+    clock.advance(minutes=1)
+    await eve.add("night", nightly(), every="1h")
+
+    assert await eve.history("night") == []
+    assert len(await schedules(store, clock).history("night")) == 1
+
+
 # --- run now
 
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from holdfast.core.schedule import Firing
     from holdfast.engine.schedules.changes import ScheduleLimits
     from holdfast.store.contract import Write
+    from holdfast.store.schedules import FiringPlace
     from holdfast.store.transaction import Tx
 
 # How many schedules a list with a filter or another order than by name looks at.
@@ -107,6 +108,11 @@ class ScheduleCaller(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers(self, schedule: Schedule) -> bool:
         return self.reach.covers(schedule.owner, schedule.spec.task_name)
+
+    def sees_since(self, schedule: Schedule) -> datetime | None:
+        """A limited caller sees no firings of an earlier schedule of the same name: it may have been of
+        another owner."""
+        return schedule.created_at if self.reach.is_bound else None
 
     def check(self, spec: ScheduleSpec) -> ScheduleSpec:
         """Raises Refused for a target that the caller may not have."""
@@ -267,7 +273,7 @@ def read_firings(tx: Tx, asked: FiringsAsked, *, by: ScheduleCaller) -> FiringPa
     token = None
     if has_more and shown:
         last = next(one for one in found if one.id == shown[-1].run_id)
-        token = f"{to_micros(last.occurrence_at)}" if is_one else last.id
+        token = f"{to_micros(last.occurrence_at)}" if is_one else _place_token(last)
     return FiringPageView(
         entries=shown[::-1] if asked.sort_dir == "asc" else shown,
         total=asked.offset + len(shown) + has_more,
@@ -280,16 +286,15 @@ def read_firings(tx: Tx, asked: FiringsAsked, *, by: ScheduleCaller) -> FiringPa
 
 
 def _firings_of(tx: Tx, name: str, asked: FiringsAsked, by: ScheduleCaller) -> list[Firing]:
-    if by.reach.is_bound:
-        by.find(tx, name)
+    made_at = by.sees_since(by.find(tx, name)) if by.reach.is_bound else None
     before = None
     if asked.page_token is not None:
-        if not asked.page_token.isascii() or not asked.page_token.isdecimal() or len(asked.page_token) > 17:
+        if not _is_micros(asked.page_token):
             raise bad_token(asked.page_token)
         before = from_micros(int(asked.page_token))
     # A filter looks at more than one page.
     most = asked.offset + (asked.limit + 1 if not _filters(asked) else 5 * MAX_HISTORY)
-    found = tx.firings.page(name, before=before, limit=most)
+    found = tx.firings.page(name, made_at=made_at, before=before, limit=most)
     if not found and tx.schedules.find(name) is None:
         raise NotFound("schedule", name)
     return [one for one in found if asked.run_id in (None, one.id, one.task_id)]
@@ -301,10 +306,8 @@ MAX_HISTORY = 1000
 def _all_firings(tx: Tx, asked: FiringsAsked, by: ScheduleCaller) -> list[Firing]:
     if by.reach.is_bound:
         raise BadInput("id", "this token may read the history of its own schedules only; name one of them")
-    if asked.page_token is not None and not asked.page_token.startswith("fire_"):
-        raise bad_token(asked.page_token)
     most = asked.offset + (asked.limit + 1 if not _filters(asked) else 5 * MAX_HISTORY)
-    found = tx.firings.newest(before=asked.page_token, limit=most)
+    found = tx.firings.newest(before=_place_of(asked.page_token), limit=most)
     return [
         one
         for one in found
@@ -313,12 +316,32 @@ def _all_firings(tx: Tx, asked: FiringsAsked, by: ScheduleCaller) -> list[Firing
     ]
 
 
+def _place_token(firing: Firing) -> str:
+    return f"{to_micros(firing.created_at)}.{to_micros(firing.occurrence_at)}.{firing.id}"
+
+
+def _place_of(token: str | None) -> FiringPlace | None:
+    from holdfast.store.schedules import FiringPlace
+
+    if token is None:
+        return None
+    created_at, _, rest = token.partition(".")
+    occurrence_at, _, firing_id = rest.partition(".")
+    if not _is_micros(created_at) or not _is_micros(occurrence_at) or not firing_id.startswith("fire_"):
+        raise bad_token(token)
+    return FiringPlace(int(created_at), int(occurrence_at), firing_id)
+
+
+def _is_micros(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 17
+
+
 def _filters(asked: FiringsAsked) -> bool:
     return bool(asked.statuses or asked.query or asked.run_id or asked.status not in (None, "all"))
 
 
 def _shown(tx: Tx, schedule: Schedule, now: datetime) -> ScheduleView:
-    last = tx.firings.newest_of(schedule.name, until=now)
+    last = tx.firings.newest_of(schedule, until=now)
     task_id = None if last is None else last.task_id
     task = None if task_id is None else tx.tasks.get_many([task_id]).get(task_id)
     return ScheduleView.of(schedule, last, task)

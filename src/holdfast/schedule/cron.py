@@ -172,7 +172,9 @@ class Cron(PollingService):
             )
 
             def rewind(tx: Tx, schedule: Schedule = schedule) -> None:
-                last = tx.firings.last_of(schedule.name, until=now, slack=TOLERANCE)
+                last = tx.firings.last_of(
+                    schedule.name, made_at=schedule.created_at, until=now, slack=TOLERANCE
+                )
                 since = min(schedule.updated_at, now) if last is None else last.occurrence_at
                 if schedule.updated_at > moment:
                     since = now  # it was made or changed while the clock was ahead
@@ -244,7 +246,7 @@ class Cron(PollingService):
         known = await self._store.read(lambda tx: tx.schedules.get_many(names)) if names else {}
         for one in waiting:
             schedule = known.get(one.schedule)
-            if schedule is not None and not self._is_ours(schedule):
+            if schedule is not None and one.is_of(schedule) and not self._is_ours(schedule):
                 continue
             try:
                 await self._store.write(starting(one, schedule, now=now))

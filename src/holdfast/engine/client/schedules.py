@@ -19,7 +19,7 @@ from holdfast.engine.ledger.inputs import check_choice, check_moment
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.schedules.changes import ScheduleLimits, adding, editing, found, pausing, removing
 from holdfast.engine.schedules.firing import firing_now
-from holdfast.store import Store
+from holdfast.store import Store, Tx
 
 MAX_PAGE = 500
 _NO_TIME: dict[str, Any] = {"cron": None, "every_s": None, "at": None, "anchor_at": None}
@@ -170,9 +170,12 @@ class Schedules:
     async def history(self, name: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
         """Its firings, latest first; `before` is the occurrence of the last one of the page before."""
         check_number("limit", limit, low=1, high=MAX_PAGE)
-        if self._reach is not None:
-            await self.get(name)
-        return await self._store.read(lambda tx: tx.firings.page(name, before=before, limit=limit))
+
+        def read(tx: Tx) -> list[Firing]:
+            made_at = None if self._reach is None else found(tx, name, self._reach).created_at
+            return tx.firings.page(name, made_at=made_at, before=before, limit=limit)
+
+        return await self._store.read(read)
 
 
 def times_of(cron: str | None, every: Duration | None, at: datetime | str | None, tz: str) -> dict[str, Any]:

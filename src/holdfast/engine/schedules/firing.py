@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.clock import to_micros
 from holdfast.core.errors import BadInput, IllegalMove, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.ids import FiringId, new_firing_id
@@ -85,7 +86,7 @@ def firing_now(
             pass
         else:
             return known, None
-        waiting = tx.firings.open_of(before.name, limit=1)
+        waiting = tx.firings.open_of(before, limit=1)
         if waiting and before.spec.overlap is OverlapPolicy.SKIP:
             return None, waiting[0].id
         return _fire(tx, before, prepared, now), None
@@ -99,6 +100,8 @@ def starting(waiting: Firing, before: Schedule | None, *, now: datetime) -> Writ
 
     def start(tx: Tx) -> bool:
         schedule = tx.schedules.lock(waiting.schedule)
+        if not waiting.is_of(schedule):
+            schedule = None
         firing = tx.firings.get(waiting.id)
         if firing.task_id is not None or firing.status is not FiringStatus.DUE:
             return work is not None and firing.task_id == work[0].id
@@ -107,9 +110,7 @@ def starting(waiting: Firing, before: Schedule | None, *, now: datetime) -> Writ
                 firing.id, FiringStatus.MISSED, now=now, why="its schedule was removed or changed"
             )
             return False
-        others = [
-            one for one in tx.firings.open_of(firing.schedule, limit=2 * MAX_WAITING) if one.id != firing.id
-        ]
+        others = [one for one in tx.firings.open_of(schedule, limit=2 * MAX_WAITING) if one.id != firing.id]
         if any(one.task_id or one.message_id or one.occurrence_at < firing.occurrence_at for one in others):
             return False
         if tx.firings.start(firing.id, work[0].id, now=now) is None:
@@ -174,7 +175,7 @@ def _fire(tx: Tx, schedule: Schedule, one: _Prepared, now: datetime) -> Firing |
         tx.firings.delete([before.id])
     elif before is not None:
         return before if before.id == firing.id else None
-    running = tx.firings.open_of(schedule.name, limit=MAX_WAITING + 1)
+    running = tx.firings.open_of(schedule, limit=MAX_WAITING + 1)
     why = _why_not(schedule, running)
     if why is not None:
         skipped = msgspec.structs.replace(firing, status=FiringStatus.MISSED, message_id=None, why=why)
@@ -182,7 +183,7 @@ def _fire(tx: Tx, schedule: Schedule, one: _Prepared, now: datetime) -> Firing |
     if schedule.spec.overlap is OverlapPolicy.REPLACE:
         for other in running:
             _replace(tx, other, firing, now)
-        running = tx.firings.open_of(schedule.name, limit=1)
+        running = tx.firings.open_of(schedule, limit=1)
     if one.work is not None and not running:
         firing = msgspec.structs.replace(firing, status=FiringStatus.RUNNING, task_id=one.work[0].id)
     if tx.firings.create(firing).id != firing.id:
@@ -264,6 +265,7 @@ def _missed(schedule: Schedule, at: datetime, why: str, now: datetime) -> Firing
         status=FiringStatus.MISSED,
         updated_at=now,
         why=why,
+        schedule_made_at=schedule.created_at,
     )
 
 
@@ -276,13 +278,14 @@ def _prepare(
     request_id: str | None = None,
 ) -> _Prepared:
     firing = Firing(
-        id=new_firing_id(now) if request_id is None else _requested_id(schedule.name, request_id),
+        id=new_firing_id(now) if request_id is None else _requested_id(schedule, request_id),
         schedule=schedule.name,
         occurrence_at=at,
         session_key=schedule.spec.session_key,
         created_at=now,
         updated_at=now,
         cause=cause,
+        schedule_made_at=schedule.created_at,
     )
     if schedule.spec.agent is None:
         return _Prepared(firing=firing, work=_work(schedule, firing, now))
@@ -318,10 +321,11 @@ def _work(schedule: Schedule, firing: Firing, now: datetime) -> tuple[Task, RunR
     )
 
 
-def _requested_id(name: str, request_id: str) -> FiringId:
+def _requested_id(schedule: Schedule, request_id: str) -> FiringId:
     if not isinstance(request_id, str) or not 0 < len(request_id) <= 200:
         raise BadInput(
             "requestId", "1 to 200 characters are needed, the same for each repetition of a request"
         )
-    digest = hashlib.blake2b(msgspec.json.encode([name, request_id]), digest_size=13).hexdigest()
+    given = msgspec.json.encode([schedule.name, to_micros(schedule.created_at), request_id])
+    digest = hashlib.blake2b(given, digest_size=13).hexdigest()
     return FiringId(f"fire_{digest}")

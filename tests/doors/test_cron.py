@@ -96,7 +96,9 @@ def test_a_schedule_is_added_listed_changed_fired_and_removed(run: Run, ledger: 
         (["--at", "tomorrow"], 2, "at: 'tomorrow' is not a date with a time; write it like 2030-01-31T09:00"),
         (["--at", "2030-03-31T02:30", "--tz", "Europe/Berlin"], 2, "there is no 2030-03-31T02:30"),
         (["--every", "5m", "--cron", "0 9 * * *"], 2, "give only one kind of time"),
-        (["--every", "5m", "--jitter", "5m"], 2, "jitter: must be shorter than the interval"),
+        (["--every", "5m", "--jitter", "5m"], 2, "jitter: must be shorter than the interval of 5m"),
+        (["--cron", "* * * * *", "--jitter", "20h"], 2, "jitter: must be shorter than the interval of 1m"),
+        (["--cron", "0,7 9 * * *", "--jitter", "7m"], 2, "interval of 7m between its times, such as 3m"),
     ],
     ids=lambda one: None if isinstance(one, str | int) else " ".join(one),
 )

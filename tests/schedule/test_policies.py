@@ -213,6 +213,19 @@ def test_jitter_is_the_same_for_every_gateway_and_within_its_limit() -> None:
     assert all(timedelta(0) <= one < timedelta(minutes=10) for one in found)
 
 
+async def test_with_the_longest_jitter_every_occurrence_fires(store: Store, clock: FakeClock) -> None:
+    await schedules(store, clock).add("night", nightly(), cron="*/15 * * * *", jitter="899s", missed="all")
+    service = Cron(store, clock, {})
+
+    for _ in range(8 * 60):
+        clock.advance(minutes=1)
+        await service.run_once()
+
+    fired = [one.occurrence_at for one in history(store) if one.status is not FiringStatus.MISSED]
+    assert fired == [later(minutes=15 * number) for number in range(1, len(fired) + 1)]
+    assert len(fired) >= 31
+
+
 # --- overlap
 
 
@@ -490,6 +503,7 @@ async def test_a_name_of_run_time_and_of_the_settings_exclude_each_other(
         ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "such as Europe/Berlin or UTC, not 'Mars/Olympus'"),
         ({"every": "1h", "agent": "x", "prompt": "y"}, "it has 2 targets"),
         ({"every": "1h", "overlap": "stack"}, "overlap"),
+        ({"cron": "0 9 * * *", "jitter": "1d"}, "shorter than the interval of 1d"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, dict) else None,
 )

@@ -6,10 +6,11 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from holdfast.core.clock import to_micros
-from holdfast.core.durations import Duration, parse_duration
+from holdfast.core.durations import Duration, in_one_unit, parse_duration
 from holdfast.core.errors import BadInput
 from holdfast.core.schedule_spec import (
     COMMAND_TASK,
@@ -92,12 +93,28 @@ def check_spec(spec: ScheduleSpec, *, now: datetime | None = None) -> ScheduleSp
         raise BadInput("at", f"{spec.at:%Y-%m-%dT%H:%M:%SZ} has passed, so it would never fire; {fix}")
     if not 0 <= spec.jitter_s <= MAX_JITTER_S:
         raise BadInput("jitter", 'write a duration of at most a day, such as "30s"')
-    if spec.every_s is not None and spec.jitter_s >= spec.every_s:
-        raise BadInput("jitter", f"must be shorter than the interval of {spec.every_s} s, such as 10s")
+    if spec.jitter_s:
+        _check_jitter(spec)
     if not 1 <= spec.max_missed <= MAX_CATCH_UP:
         raise BadInput("max_missed", f"write a number from 1 to {MAX_CATCH_UP}")
     _check_target(spec)
     return spec
+
+
+def _check_jitter(spec: ScheduleSpec) -> None:
+    """An occurrence must fire before the next one is due."""
+    shortest = shortest_interval(spec, _EPOCH) if spec.cron is None else _shortest_of_cron(spec.cron, spec.tz)
+    if shortest is not None and timedelta(seconds=spec.jitter_s) >= shortest:
+        span, half = in_one_unit(shortest), in_one_unit(shortest / 2)
+        raise BadInput(
+            "jitter", f"must be shorter than the interval of {span} between its times, such as {half}"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _shortest_of_cron(expression: str, tz: str) -> timedelta | None:
+    """From a fixed time on, so that what is valid once stays valid."""
+    return shortest_interval(ScheduleSpec(cron=expression, tz=tz), datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def _check_target(spec: ScheduleSpec) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast as hf
@@ -462,6 +463,67 @@ async def test_a_paused_schedule_fires_nothing_and_counts_from_its_resume(
 
     assert await service.run_once() == Fired(fired=1)
     assert [one.occurrence_at for one in history(store)] == [later(hours=6)]
+
+
+async def test_what_waits_does_not_start_while_its_schedule_is_paused(store: Store, clock: FakeClock) -> None:
+    own, service = schedules(store, clock), Cron(RepeatingStore(store), clock, {})
+    await own.add("night", nightly(), every="1h")
+    for _ in range(3):
+        clock.advance(hours=1)
+        await service.run_once()
+    await own.pause("night")
+
+    for _ in range(3):
+        end(store, clock, history(store)[0])
+        await service.run_once()
+    assert outcomes(store) == ["failed", "due", "due"]
+
+    await own.resume("night")
+    await service.run_once()
+    assert outcomes(store) == ["failed", "running", "due"]
+
+
+async def test_what_waits_does_not_start_while_the_settings_switch_its_schedule_off(
+    store: Store, clock: FakeClock
+) -> None:
+    on = a_schedule(agent=None, session=None, prompt=None, task="nightly", overlap="queue")
+    service = Cron(RepeatingStore(store), clock, {"night": on})
+    await service.run_once()
+    for _ in range(2):
+        clock.advance(hours=1)
+        await service.run_once()
+    service.schedules = {"night": msgspec.structs.replace(on, is_enabled=False)}
+    end(store, clock, history(store)[0])
+    for _ in range(2):
+        await service.run_once()
+    assert outcomes(store) == ["failed", "due"]
+
+    service.schedules = {"night": on}
+    await service.run_once()
+    assert outcomes(store) == ["failed", "running"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_run_now_of_a_paused_schedule_does_not_wait_for_what_waits_for_the_resume(
+    store: Store, clock: FakeClock, *, is_running: bool
+) -> None:
+    own, service = schedules(RepeatingStore(store), clock), Cron(RepeatingStore(store), clock, {})
+    await own.add("night", nightly(), every="1h")
+    for _ in range(2):
+        clock.advance(hours=1)
+        await service.run_once()
+    await own.pause("night")
+    if not is_running:
+        end(store, clock, history(store)[0])
+        await service.run_once()
+
+    await own.run("night", request_id="click")
+    assert outcomes(store) == (["running", "due", "due"] if is_running else ["failed", "due", "running"])
+    if is_running:
+        end(store, clock, history(store)[0])
+    await service.run_once()
+
+    assert outcomes(store) == ["failed", "due", "running"]
 
 
 async def test_a_name_of_run_time_and_of_the_settings_exclude_each_other(

@@ -365,7 +365,10 @@ def _comes(view: ScheduleView) -> str:
 @shared_options
 @click.pass_obj
 def pause_cron(call: Invocation, name: str) -> None:
-    """Let a schedule not fire until it is resumed, also one of the settings; a firing under way goes on."""
+    """Let a schedule not fire until it is resumed, also one of the settings.
+
+    A firing under way goes on; firings that wait for it start after the resume.
+    """
     view = _switch(call, name, is_on=False)
     call.output.show(view, lambda: call.output.line(f"{view.id} is paused"))
 
@@ -375,7 +378,10 @@ def pause_cron(call: Invocation, name: str) -> None:
 @shared_options
 @click.pass_obj
 def resume_cron(call: Invocation, name: str) -> None:
-    """Let a paused schedule fire again; what was due while it was paused does not fire."""
+    """Let a paused schedule fire again, and start what waited before the pause.
+
+    What became due while it was paused does not fire.
+    """
     view = _switch(call, name, is_on=True)
     call.output.show(view, lambda: call.output.line(f"{view.id} is resumed; {_comes(view)}"))
 

@@ -72,6 +72,12 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return self.schedule_made_at in (None, schedule.created_at)
 
+    def is_in_the_way(self, schedule: Schedule) -> bool:
+        """Whether another firing waits until this one has ended: it has begun, or it may begin. A planned one
+        that waits begins only while its schedule is on."""
+        has_begun = self.task_id is not None or self.message_id is not None
+        return has_begun or schedule.is_on or self.cause is FiringReason.REQUESTED
+
 
 def occurrence_id(schedule: str, occurrence_at: datetime) -> str:
     """The unique name of an occurrence: `<schedule>@<moment>`, in UTC."""

@@ -79,18 +79,21 @@ SELECT * FROM firings
 -- name: startable_firings
 -- Firings that have waited and may start, oldest first, a page at a time.
 -- Of each schedule only the first, if none before it is open: a stuck schedule fills no page. Of a removed
--- schedule, all: they are given up.
-SELECT * FROM firings AS waiting
- WHERE status = 'due' AND message_id IS NULL AND task_id IS NULL AND (occurrence_at, id) > (:after_at, :after)
-   AND (NOT EXISTS (SELECT 1 FROM firings AS other
-                     WHERE other.schedule = waiting.schedule AND other.schedule_made_at = waiting.schedule_made_at
-                       AND other.status IN ('due', 'running', 'requeued') AND other.id <> waiting.id
-                       AND (other.task_id IS NOT NULL OR other.message_id IS NOT NULL
-                            OR other.occurrence_at < waiting.occurrence_at))
-        OR NOT EXISTS (SELECT 1 FROM schedules
-                        WHERE schedules.name = waiting.schedule
-                          AND schedules.created_at = waiting.schedule_made_at))
- ORDER BY occurrence_at, id LIMIT :limit;
+-- schedule, all: they are given up. Of a paused one, only what was requested, which waits for no planned one.
+SELECT waiting.* FROM firings AS waiting
+  LEFT JOIN schedules ON schedules.name = waiting.schedule AND schedules.created_at = waiting.schedule_made_at
+ WHERE waiting.status = 'due' AND waiting.message_id IS NULL AND waiting.task_id IS NULL
+   AND (waiting.occurrence_at, waiting.id) > (:after_at, :after)
+   AND (schedules.name IS NULL
+        OR ((schedules.is_paused = 0 OR waiting.cause = 'requested')
+            AND NOT EXISTS (SELECT 1 FROM firings AS other
+                             WHERE other.schedule = waiting.schedule
+                               AND other.schedule_made_at = waiting.schedule_made_at
+                               AND other.status IN ('due', 'running', 'requeued') AND other.id <> waiting.id
+                               AND (other.task_id IS NOT NULL OR other.message_id IS NOT NULL
+                                    OR (other.occurrence_at < waiting.occurrence_at
+                                        AND (schedules.is_paused = 0 OR other.cause = 'requested'))))))
+ ORDER BY waiting.occurrence_at, waiting.id LIMIT :limit;
 
 -- name: firings_to_settle
 -- Open firings whose task has ended.

@@ -16,7 +16,7 @@ from holdfast.config.sections import AgentSettings, Config, CronSettings
 from holdfast.core.claim import Boot
 from holdfast.core.errors import BadInput, HoldfastError, NotFound, Refused
 from holdfast.core.ids import BootId
-from holdfast.testing import FakeClock, memory_store
+from holdfast.testing import FakeClock, RepeatingStore, memory_store
 from tests.builders import START
 
 OPERATOR = Caller(who="operator", scopes=frozenset({READ, WRITE, ADMIN}))
@@ -115,6 +115,16 @@ def test_a_client_updates_runs_reads_and_removes_a_schedule(house: House) -> Non
     audited = house.store.read_now(lambda tx: tx.audit.page(99))
     assert {one.action for one in audited} == {"cron.add", "cron.update", "cron.run", "cron.remove"}
     assert {one.subject for one in audited} >= {made["id"]}
+
+
+def test_a_schedule_is_removed_once_whatever_becomes_of_the_answer(house: House) -> None:
+    made = house.ask("cron.add", **ADDED)
+    house.gateway.store = RepeatingStore(house.store)
+
+    assert house.ask("cron.remove", id=made["id"]) == {"ok": True, "removed": True, "id": made["id"]}
+
+    with pytest.raises(NotFound):
+        house.ask("cron.remove", id=made["id"])
 
 
 def test_a_command_needs_the_scope_of_an_administrator(house: House) -> None:

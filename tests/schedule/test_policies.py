@@ -526,6 +526,21 @@ async def test_a_run_now_of_a_paused_schedule_does_not_wait_for_what_waits_for_t
     assert outcomes(store) == ["failed", "due", "running"]
 
 
+async def test_a_schedule_is_removed_once_whatever_becomes_of_the_answer(
+    store: Store, clock: FakeClock
+) -> None:
+    own = schedules(RepeatingStore(store), clock)
+    await own.add("night", nightly(), every="1h")
+
+    await own.remove("night")
+
+    with pytest.raises(NotFound):
+        await own.remove("night")
+    clock.advance(seconds=1)
+    await own.add("night", nightly(), every="1h")
+    assert (await own.get("night")).revision == 1
+
+
 async def test_a_name_of_run_time_and_of_the_settings_exclude_each_other(
     store: Store, clock: FakeClock
 ) -> None:

@@ -413,10 +413,9 @@ def removing_schedule(
     name = id_of(asked)
     if asked.force and by.reach.is_bound:
         raise Refused("only an operator may remove a schedule of the settings")
-    write = removing(name, now=now, force=asked.force)
+    write = removing(name, now=now, covers=by.covers, force=asked.force)
 
     def remove(tx: Tx) -> ScheduleRemovedView:
-        by.find(tx, name)
         write(tx)
         return ScheduleRemovedView(ok=True, removed=True, id=name)
 

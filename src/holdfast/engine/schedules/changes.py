@@ -188,14 +188,28 @@ def pausing(
     return pause
 
 
-def removing(name: str, *, now: datetime, owner: str | None = None, force: bool = False) -> Write[Schedule]:
+def removing(
+    name: str,
+    *,
+    now: datetime,
+    owner: str | None = None,
+    covers: Callable[[Schedule], bool] = lambda _: True,
+    force: bool = False,
+) -> Write[Schedule]:
     """The write that removes a schedule; its history stays, and a firing under way goes on.
 
-    One of the settings is refused without `force`: a gateway that still has it declares it again.
+    One of the settings is refused without `force`: a gateway that still has it declares it again. Raises
+    NotFound, also for a schedule of another owner, or one that the caller may not reach.
     """
+    removed: list[Schedule] = []
 
     def remove(tx: Tx) -> Schedule:
-        before = found(tx, name, owner, is_locked=True)
+        present = tx.schedules.lock(name)
+        if removed and (present is None or present.created_at != removed[0].created_at):
+            return removed[0]  # this write has committed before, and its answer was lost
+        before = found(tx, name, owner)
+        if not covers(before):
+            raise NotFound("schedule", name)
         if before.source is ScheduleSource.SETTINGS and not force:
             places = ", ".join(one.place for one in tx.schedules.declarations([name])) or "none"
             raise Refused(
@@ -204,6 +218,7 @@ def removing(name: str, *, now: datetime, owner: str | None = None, force: bool 
             )
         tx.schedules.withdraw(name)
         tx.schedules.delete(name)
+        removed[:] = [before]
         tx.emit(
             EventKind.SCHEDULE_REMOVED,
             name,

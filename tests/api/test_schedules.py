@@ -16,6 +16,7 @@ from holdfast.config.sections import AgentSettings, Config, CronSettings
 from holdfast.core.claim import Boot
 from holdfast.core.errors import BadInput, HoldfastError, NotFound, Refused
 from holdfast.core.ids import BootId
+from holdfast.schedule.cron import Cron
 from holdfast.testing import FakeClock, RepeatingStore, memory_store
 from tests.builders import START
 
@@ -45,7 +46,7 @@ class House:
             agents={"ada": AgentSettings(callable="x:y")},
             cron=CronSettings(max_per_agent=1, min_agent_interval_s=600.0),
         )
-        self.gateway = SimpleNamespace(store=self.store, clock=self.clock, config=config)
+        self.gateway = SimpleNamespace(store=self.store, clock=self.clock, config=config, tasks={})
         boot = Boot(
             id=BootId("boot_1"),
             host="here",
@@ -125,6 +126,54 @@ def test_a_schedule_is_removed_once_whatever_becomes_of_the_answer(house: House)
 
     with pytest.raises(NotFound):
         house.ask("cron.remove", id=made["id"])
+
+
+def test_an_edit_keeps_the_arguments_that_it_does_not_name(house: House) -> None:
+    payload = {"kind": "task", "task": "report", "arguments": {"a": 1, "b": 2, "c": None}}
+    every = {"kind": "every", "everyMs": 3_600_000}
+    house.ask("cron.add", name="r", schedule=every, payload=payload)
+
+    def edit(**payload: Any) -> Any:
+        made = house.ask("cron.update", id="r", patch={"payload": {"kind": "task", **payload}})
+        return made["payload"]["arguments"]
+
+    assert edit(arguments={"b": 3}) == {"a": 1, "b": 3, "c": None}
+    assert edit(task="report", arguments={"d": 4}) == {"a": 1, "b": 3, "c": None, "d": 4}
+    assert edit(dropArguments=["a", "c"], arguments={"b": 5}) == {"b": 5, "d": 4}
+    with pytest.raises(BadInput, match="there is no argument 'a' to drop; it has b, d"):
+        edit(dropArguments=["a"])
+    with pytest.raises(BadInput, match=r"there is no argument 'a' to drop; it has b$"):
+        house.ask(
+            "cron.add",
+            name="s",
+            schedule=every,
+            payload={"kind": "task", "task": "report", "arguments": {"b": 1}, "dropArguments": ["a"]},
+        )
+
+
+def test_an_edit_to_another_task_begins_with_no_arguments(house: House) -> None:
+    boot = Boot(
+        id=BootId("boot_2"), host="here", pid=2, role="gateway", started_at=START, task_names=("other",)
+    )
+    house.store.write_now(lambda tx: tx.boots.begin(boot))
+    payload = {"kind": "task", "task": "report", "arguments": {"a": 1}}
+    house.ask("cron.add", name="r", schedule={"kind": "every", "everyMs": 3_600_000}, payload=payload)
+
+    patch = {"payload": {"kind": "task", "task": "other", "arguments": {"b": 2}}}
+
+    assert house.ask("cron.update", id="r", patch=patch)["payload"]["arguments"] == {"b": 2}
+
+
+def test_a_one_shot_that_is_over_is_listed_only_with_those_that_are_off(house: House) -> None:
+    house.ask("cron.add", **ADDED | {"name": "once", "schedule": {"kind": "at", "at": "2026-01-01T01:00Z"}})
+    house.clock.advance(hours=1)
+    asyncio.run(Cron(house.store, house.clock, {}).run_once())
+
+    assert house.ask("cron.list")["jobs"] == []
+    assert house.ask("cron.list", pageToken="")["jobs"] == []
+    assert [one["id"] for one in house.ask("cron.list", enabled="disabled")["jobs"]] == ["once"]
+    assert [one["id"] for one in house.ask("cron.list", includeDisabled=True)["jobs"]] == ["once"]
+    assert house.ask("cron.get", id="once")["enabled"] is False
 
 
 def test_a_command_needs_the_scope_of_an_administrator(house: House) -> None:
@@ -257,6 +306,7 @@ def test_a_token_resumes_no_schedule_above_a_lowered_limit(house: House) -> None
         ({"schedule": {"kind": "at", "at": "2020-01-01T00:00:00Z"}}, "has passed"),
         ({"agentId": "nobody"}, "there is no agent 'nobody'; there are ada"),
         ({"payload": {"kind": "task", "task": "nope"}}, "knows the task 'nope' \\(known: report\\)"),
+        ({"payload": {"kind": "task", "task": "agent.ada"}}, 'agent = "ada" with a prompt'),
         ({"payload": {"kind": "task", "task": "report", "arguments": {"k": {"$secret": "A"}}}}, "secret"),
         ({"payload": {"kind": "agentTurn", "message": "x", "model": "gpt"}}, "payload.model"),
         ({"delivery": {"mode": "webhook", "to": "https://x"}}, "delivery.mode"),

@@ -79,6 +79,78 @@ def test_a_schedule_is_added_listed_changed_fired_and_removed(run: Run, ledger: 
     assert {"cron.add", "cron.update", "cron.run", "cron.remove"} <= set(actions)
 
 
+def test_an_edit_changes_and_drops_single_arguments(run: Run, ledger: Opens, home: Path) -> None:
+    declare(home, 'tasks = ["tasks_of_cron:report"]\n[gateway]\npython_path = ["."]\n')
+    (home / "tasks_of_cron.py").write_text(
+        "import holdfast as hf\n\n\n@hf.task\nasync def report(run: hf.Run, a: str, b: int = 1): ...\n"
+    )
+    with ledger():
+        pass
+    options = ("--every", "1h", "--task", "tasks_of_cron:report")
+    wrong = run("cron", "add", "r", *options, "--arg", "a=x", "--arg", "nope=3")
+    assert wrong.status == 2
+    assert "nope" in wrong.err
+    assert run("cron", "add", "r", *options, "--arg", "a=x", "--json-arg", "b=2").status == 0
+
+    def arguments() -> object:
+        return run("cron", "show", "r", "--json").json["payload"]["arguments"]
+
+    assert run("cron", "edit", "r", "--json-arg", "b=3").status == 0
+    assert arguments() == {"a": "x", "b": 3}
+    assert run("cron", "edit", "r", "--drop-arg", "b").status == 0
+    assert arguments() == {"a": "x"}
+    assert run("cron", "edit", "r", "--arg", "nope=3").status == 2
+    assert run("cron", "edit", "r", "--drop-arg", "a").status == 2
+    assert arguments() == {"a": "x"}
+    shown = run("cron", "show", "r").out
+    assert 'a = "x"' in shown
+
+
+def test_plain_seconds_are_durations(run: Run, ledger: Opens, home: Path) -> None:
+    declare(home)
+    with ledger():
+        pass
+
+    assert run("cron", "add", "a", "--every", "90", "--jitter", "0", "--timeout", "5", "--", "du").status == 0
+
+    shown = run("cron", "show", "a", "--json").json
+    assert shown["schedule"]["everyMs"] == 90_000
+    assert shown["payload"]["timeoutSeconds"] == 5.0
+
+
+def test_an_empty_request_id_is_refused(run: Run, ledger: Opens, home: Path) -> None:
+    declare(home)
+    with ledger():
+        pass
+    run("cron", "add", "a", "--every", "5m", "--", "du")
+
+    called = run("cron", "run", "a", "--request-id", "")
+
+    assert called.status == 2
+    assert "request-id" in called.err
+    assert run("cron", "history", "a", "--json").json["entries"] == []
+
+
+def test_a_schedule_is_shown_in_full_without_its_secrets(run: Run, ledger: Opens, home: Path) -> None:
+    declare(home)
+    with ledger():
+        pass
+    secret = "sk-ant-api03-" + "a1B2" * 22
+    words = ("--", "sh", "-c", f"curl -H 'Authorization: Bearer {secret}' https://x")
+    run("cron", "add", "a", "--every", "5m", "--timeout", "90s", "--directory", f"/srv/{secret}", *words)
+    run("cron", "add", "b", "--every", "5m", "--agent", "scholar", "--prompt", "look", "--missed", "all")
+
+    shown = run("cron", "show", "a").out
+    as_json = run("cron", "show", "a", "--json").out + run("cron", "list", "--json").out
+    prompt = run("cron", "show", "b").out
+
+    assert secret not in shown + as_json
+    for told in ("curl -H", "/srv/", "90s"):
+        assert told in shown
+    assert "agent:scholar:cron-b" in prompt
+    assert "all, at most 10" in prompt
+
+
 @pytest.mark.parametrize(
     ("options", "status", "told"),
     [

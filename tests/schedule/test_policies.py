@@ -16,6 +16,7 @@ import holdfast as hf
 from holdfast.config.timetable import jitter_of
 from holdfast.core.errors import BadInput, NameTaken, NotFound, Refused, RevisionMismatch, SettingsError
 from holdfast.core.schedule import Firing
+from holdfast.core.schedule_spec import COMMAND_TASK
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus, TaskStatus
 from holdfast.engine.client.schedules import Schedules
@@ -25,7 +26,7 @@ from holdfast.engine.schedules.firing import Fired, settling
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, FakeClock, RepeatingStore, memory_store
-from tests.builders import START, later
+from tests.builders import START, a_boot, later
 from tests.conftest import Ledger
 from tests.engine.stage import Stage
 from tests.schedule.test_cron import a_schedule
@@ -430,6 +431,27 @@ async def test_a_run_now_while_it_runs_is_refused_with_skip(store: Store, clock:
 
 
 # --- changes
+
+
+async def test_an_edit_to_another_target_leaves_nothing_of_the_one_before(
+    store: Store, clock: FakeClock
+) -> None:
+    own = schedules(store, clock)
+    boot = a_boot(task_names=(COMMAND_TASK, "agent.scholar"))
+    store.write_now(lambda tx: tx.boots.begin(boot))
+    await own.add("night", command=["du", "-sh"], directory="/srv", timeout="5s", every="1h")
+
+    to_call = await own.edit("night", nightly("us"))
+    assert (to_call.spec.target, to_call.spec.arguments) == ("task nightly", {"region": "us"})
+    to_command = await own.edit("night", command=["df"])
+    assert (to_command.spec.target, to_command.spec.directory) == ("command df", None)
+    with pytest.raises(BadInput, match="it has 2 targets"):
+        await own.edit("night", nightly("us"), command=["df"])
+    to_agent = await own.edit("night", agent="scholar", prompt="Look.")
+    assert to_agent.spec.target == "agent scholar (session cron-night)"
+    await own.edit("night", command=["df"])
+    both = await own.edit("night", timeout="9s")
+    assert (both.spec.command, both.spec.timeout_s) == (["df"], 9.0)
 
 
 async def test_two_edits_at_once_are_one_edit_and_one_refusal(ledger: Ledger) -> None:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.api.contract import Caller, GatewayDoor
     from holdfast.config.sections import Config
     from holdfast.core.schedule import Firing
+    from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.engine.schedules.changes import ScheduleLimits
     from holdfast.store.contract import Write
     from holdfast.store.schedules import FiringPlace
@@ -88,10 +89,15 @@ class ScheduleCaller(msgspec.Struct, frozen=True, kw_only=True):
     # The tasks that are known; None for those that running processes have told the ledger.
     known: Collection[str] | None = None
     limits: ScheduleLimits | None = None
+    # The tasks whose parameters are known here, by name.
+    tasks: Mapping[str, TaskDefinition[..., Any]] = {}
 
     @classmethod
-    def of(cls, config: Config, caller: Caller) -> ScheduleCaller:
+    def of(
+        cls, config: Config, caller: Caller, tasks: Mapping[str, TaskDefinition[..., Any]] | None = None
+    ) -> ScheduleCaller:
         return cls(
+            tasks=tasks or {},
             reach=caller.reach,
             may_command=ADMIN in caller.scopes and not caller.reach.is_bound,
             owner=caller.owner or config.gateway.owner,
@@ -228,7 +234,7 @@ def _is_wanted(one: Schedule, asked: SchedulesAsked) -> bool:
     kind = "at" if one.spec.at is not None else "every" if one.spec.every_s is not None else "cron"
     text = f"{one.name} {one.spec.title or ''} {one.spec.description or ''} {one.spec.target}".lower()
     return (
-        (which == "all" or (which == "enabled") == one.is_on)
+        (which == "all" or (which == "enabled") == (one.is_on and not one.is_over))
         and asked.agent_id in (None, one.spec.agent)
         and asked.session_key in (None, one.spec.session_key)
         and asked.schedule_kind in (None, "all", kind)
@@ -555,11 +561,10 @@ def _with_target(
                 "directory": cwd if cwd is not None else spec.directory,
                 "timeout_s": timeout_s or spec.timeout_s,
             }
-        case TaskTargetAsked(task=task, arguments=arguments):
-            refuse_references("arguments", arguments)
+        case TaskTargetAsked(task=task):
             wanted = spec.task if task is None else task.rpartition(":")[2]
-            is_same = wanted == spec.task and arguments is None
-            given = {"task": wanted, "arguments": spec.arguments if is_same else arguments or {}}
+            kept = spec.arguments if wanted == spec.task else {}
+            given = {"task": wanted, "arguments": _with_arguments(kept, target, by.tasks.get(wanted or ""))}
         case _:
             said = spec.prompt
             if isinstance(target, AgentTurnAsked) and target.message is not None:
@@ -569,6 +574,22 @@ def _with_target(
             is_main = asked.session_target == "main" or (is_new and isinstance(target, SystemEventAsked))
             given = {"prompt": said} | _session(spec, asked, name, by, is_main=is_main)
     return msgspec.structs.replace(spec, **none | given)
+
+
+def _with_arguments(
+    kept: Mapping[str, Any], target: TaskTargetAsked, task: TaskDefinition[..., Any] | None
+) -> dict[str, Any]:
+    """The arguments of a task after a change. Raises BadInput if the task is known and does not take them."""
+    refuse_references("arguments", target.arguments)
+    found = {**kept, **(target.arguments or {})}
+    for name in target.drop_arguments or ():
+        if name not in found:
+            have = ", ".join(sorted(found))[:200] or "none"
+            raise BadInput("dropArguments", f"there is no argument {name!r} to drop; it has {have}")
+        del found[name]
+    if task is not None:
+        task.check_arguments(found)
+    return found
 
 
 def _session(

@@ -19,6 +19,7 @@ from holdfast.core.schedule_spec import (
     MAX_JITTER_S,
     ScheduleSpec,
 )
+from holdfast.core.session import AGENT_PREFIX
 
 EXAMPLE = "write minute, hour, day, month, weekday, such as 0 9 * * mon-fri"
 # More than any clock is set back at the end of summer time.
@@ -131,6 +132,9 @@ def _check_target(spec: ScheduleSpec) -> None:
         raise BadInput("arguments", "only a task has arguments; name the task, or leave them out")
     if spec.task == COMMAND_TASK:
         raise BadInput("task", f'{COMMAND_TASK} runs the commands of schedules; write command = ["program"]')
+    if spec.task is not None and spec.task.startswith(AGENT_PREFIX):
+        agent = spec.task.removeprefix(AGENT_PREFIX)
+        raise BadInput("task", f'an agent gets a prompt, not a task; write agent = "{agent}" with a prompt')
     if not spec.command and (spec.directory is not None or spec.timeout_s is not None):
         field = "directory" if spec.directory is not None else "timeout_s"
         raise BadInput(field, "only a command has it; leave it out")

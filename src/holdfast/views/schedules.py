@@ -133,6 +133,8 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     source: str | None = None
     owned_by: str | None = None
     is_paused: bool = False
+    # Whether it was to fire once and has fired.
+    is_over: bool = False
     tz: str | None = None
     missed: str | None = None
     max_missed: int | None = None
@@ -150,7 +152,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         return cls(
             id=one_line(schedule.name),
             name=one_line(spec.title or schedule.name),
-            enabled=schedule.is_on,
+            enabled=schedule.is_on and not schedule.is_over,
             created_at_ms=_millis(schedule.created_at),
             updated_at_ms=_millis(schedule.updated_at),
             config_revision=str(schedule.revision),
@@ -169,6 +171,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             source=schedule.source.value,
             owned_by=one_line(schedule.owner),
             is_paused=schedule.is_paused,
+            is_over=schedule.is_over,
             tz=spec.tz,
             missed=spec.missed.value,
             max_missed=spec.max_missed,
@@ -325,7 +328,8 @@ def _target(spec: ScheduleSpec) -> PromptView | CommandView | TaskTargetView:
     if spec.task is None:
         # As one command: whether a word is a secret depends on the flag before it.
         argv = [clean(str(one)) for one in _redacted({"argv": list(spec.command)})["argv"]]
-        return CommandView(argv=argv, cwd=spec.directory, timeout_seconds=spec.timeout_s)
+        directory = None if spec.directory is None else clean(spec.directory)
+        return CommandView(argv=argv, cwd=directory, timeout_seconds=spec.timeout_s)
     return TaskTargetView(task=spec.task, arguments=_redacted(spec.arguments))
 
 

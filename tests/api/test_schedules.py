@@ -37,6 +37,9 @@ ADDED = {
 }
 
 
+REPORT = {"kind": "task", "task": "report"}
+
+
 class House:
     """The methods over a store in memory, on which a process hosts the agent ada and knows one task."""
 
@@ -56,6 +59,13 @@ class House:
             task_names=("agent.ada", "cron.command", "report"),
         )
         self.store.write_now(lambda tx: tx.boots.begin(boot))
+
+    def restart(self, *task_names: str) -> None:
+        """Another gateway takes the place of the first one, and knows other tasks."""
+        boot = Boot(
+            id=BootId("boot_3"), host="here", pid=3, role="gateway", started_at=START, task_names=task_names
+        )
+        self.store.write_now(lambda tx: (tx.boots.end("boot_1", now=START), tx.boots.begin(boot)))
 
     def ask(self, method: str, caller: Caller = OPERATOR, /, **params: Any) -> Any:
         one = METHODS[method]
@@ -174,6 +184,23 @@ def test_a_one_shot_that_is_over_is_listed_only_with_those_that_are_off(house: H
     assert [one["id"] for one in house.ask("cron.list", enabled="disabled")["jobs"]] == ["once"]
     assert [one["id"] for one in house.ask("cron.list", includeDisabled=True)["jobs"]] == ["once"]
     assert house.ask("cron.get", id="once")["enabled"] is False
+
+
+def test_a_schedule_whose_agent_no_gateway_has_any_more_says_so(house: House) -> None:
+    house.ask("cron.add", **ADDED | {"name": "tea", "schedule": {"kind": "every", "everyMs": 3_600_000}})
+    house.ask("cron.add", name="report", schedule={"kind": "every", "everyMs": 60_000}, payload=REPORT)
+    house.clock.advance(hours=1, minutes=1)
+    assert "problem" not in house.ask("cron.get", id="tea")
+
+    house.restart("report")
+
+    assert house.ask("cron.get", id="tea")["problem"] == "no gateway has agent ada"
+    assert {one["id"]: one.get("problem") for one in house.ask("cron.list")["jobs"]} == {
+        "tea": "no gateway has agent ada",
+        "report": None,
+    }
+    house.ask("cron.update", id="tea", patch={"enabled": False})
+    assert "problem" not in house.ask("cron.get", id="tea")
 
 
 def test_a_command_needs_the_scope_of_an_administrator(house: House) -> None:

@@ -15,6 +15,8 @@ import pytest
 import holdfast as hf
 from holdfast.config.timetable import jitter_of
 from holdfast.core.errors import BadInput, NameTaken, NotFound, Refused, RevisionMismatch, SettingsError
+from holdfast.core.finding import FindingCode
+from holdfast.core.ids import BootId
 from holdfast.core.schedule import Firing
 from holdfast.core.schedule_spec import COMMAND_TASK
 from holdfast.core.task import Task
@@ -26,6 +28,7 @@ from holdfast.engine.schedules.firing import Fired, settling
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, FakeClock, RepeatingStore, memory_store
+from holdfast.upkeep.schedule_audit import findings_of_schedules
 from tests.builders import START, a_boot, later
 from tests.conftest import Ledger
 from tests.engine.stage import Stage
@@ -452,6 +455,33 @@ async def test_an_edit_to_another_target_leaves_nothing_of_the_one_before(
     await own.edit("night", command=["df"])
     both = await own.edit("night", timeout="9s")
     assert (both.spec.command, both.spec.timeout_s) == (["df"], 9.0)
+
+
+async def test_a_schedule_whose_task_no_gateway_has_is_logged_once_and_fires_when_one_has_it(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def begin(name: str, *task_names: str) -> None:
+        boot = a_boot(id=BootId(name), role="gateway", task_names=task_names)
+        store.write_now(lambda tx: tx.boots.begin(boot))
+
+    # A worker fires no schedules.
+    store.write_now(lambda tx: tx.boots.begin(a_boot(task_names=("nightly",))))
+    await schedules(store, clock).add("tea", nightly(), every="1h")
+    other = Cron(store, clock, {}, names=["other"])
+    clock.advance(hours=1, minutes=1)
+    await other.run_once()
+    assert caplog.messages == []
+    begin("boot_g", "other")
+
+    for _ in range(3):
+        await other.run_once()
+
+    assert caplog.messages == ["schedule tea: no gateway has task nightly; see `holdfast cron show tea`"]
+    (found,) = store.read_now(lambda tx: list(findings_of_schedules(tx, clock.now())))
+    assert (found.code, found.evidence["schedule"]) == (FindingCode.SCHEDULE_WITHOUT_TARGET, "tea")
+    begin("boot_h", "nightly")
+    assert store.read_now(lambda tx: list(findings_of_schedules(tx, clock.now()))) == []
+    assert await Cron(store, clock, {}, names=["nightly"]).run_once() == Fired(fired=1)
 
 
 async def test_two_edits_at_once_are_one_edit_and_one_refusal(ledger: Ledger) -> None:

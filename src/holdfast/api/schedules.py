@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -150,13 +150,13 @@ def list_schedules(tx: Tx, asked: SchedulesAsked, *, by: ScheduleCaller, now: da
         return _page_by_name(tx, asked, by, now)
     found = [one for one in _scan(tx, by) if _is_wanted(one, asked)]
     found.sort(key=_ORDERS[asked.sort_by], reverse=asked.sort_dir == "desc")
-    views = [_shown(tx, one, now) for one in found] if asked.last_run_status not in (None, "all") else None
+    views = _all_shown(tx, found, now) if asked.last_run_status not in (None, "all") else None
     if views is not None:
         views = [one for one in views if (one.last_run_status or "unknown") == asked.last_run_status]
         total, shown = len(views), views[asked.offset : asked.offset + asked.limit]
     else:
         total = len(found)
-        shown = [_shown(tx, one, now) for one in found[asked.offset : asked.offset + asked.limit]]
+        shown = _all_shown(tx, found[asked.offset : asked.offset + asked.limit], now)
     end = asked.offset + len(shown)
     return SchedulePageView(
         schedules=shown,
@@ -185,7 +185,7 @@ def _page_by_name(tx: Tx, asked: SchedulesAsked, by: ScheduleCaller, now: dateti
         after = page[-1].name
     total = tx.schedules.count()[0] if not by.reach.is_bound else len(shown)
     return SchedulePageView(
-        schedules=[_shown(tx, one, now) for one in shown],
+        schedules=_all_shown(tx, shown, now),
         total=total,
         limit=asked.limit,
         has_more=token is not None,
@@ -347,10 +347,22 @@ def _filters(asked: FiringsAsked) -> bool:
 
 
 def _shown(tx: Tx, schedule: Schedule, now: datetime) -> ScheduleView:
+    (view,) = _all_shown(tx, [schedule], now)
+    return view
+
+
+def _all_shown(tx: Tx, schedules: Sequence[Schedule], now: datetime) -> list[ScheduleView]:
+    from holdfast.engine.schedules.targets import without_target
+
+    problems = without_target(tx, schedules, now)
+    return [_view(tx, one, now, problems.get(one.name)) for one in schedules]
+
+
+def _view(tx: Tx, schedule: Schedule, now: datetime, problem: str | None) -> ScheduleView:
     last = tx.firings.newest_of(schedule, until=now)
     task_id = None if last is None else last.task_id
     task = None if task_id is None else tx.tasks.get_many([task_id]).get(task_id)
-    return ScheduleView.of(schedule, last, task)
+    return ScheduleView.of(schedule, last, task, problem=problem)
 
 
 def id_of(asked: ScheduleAsked) -> str:

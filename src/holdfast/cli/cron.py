@@ -175,6 +175,9 @@ def _print_page(call: Invocation, view: SchedulePageView) -> None:
         (one.id, _when(one), _moment(one.next_run_at_ms), _last(one), _target(one)) for one in view.schedules
     ]
     output.table(("NAME", "WHEN", "NEXT", "LAST", "FOR"), rows, leave=("FOR", "WHEN"), matters="NEXT")
+    for one in view.schedules:
+        if one.problem is not None:
+            output.say(f"{one.id} does not fire: {one.problem}")
     if view.next_page_token is not None:
         output.say_next(view.next_page_token)
 
@@ -204,6 +207,7 @@ def _print_one(output: Output, view: ScheduleView) -> None:
             ("when", _when(view)),
             ("next", _moment(view.next_run_at_ms)),
             ("status", _status(view)),
+            ("problem", view.problem),
             ("for", _target(view)),
             *_payload_fields(view),
             ("missed", f"all, at most {view.max_missed}" if view.missed == "all" else view.missed),

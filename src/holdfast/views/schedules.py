@@ -12,7 +12,7 @@ from holdfast.core.schedule import Firing
 from holdfast.core.schedule_spec import Schedule, ScheduleSpec
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus
-from holdfast.views.text import bounded, clean, one_line
+from holdfast.views.text import bounded, clean, maybe_line, one_line
 
 MAX_PROMPT_CHARS = 4000
 
@@ -141,12 +141,21 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     overlap: str | None = None
     jitter_ms: int | None = None
     retry: bool | None = None
+    # Why it does not fire, although it is due: no gateway that runs has its agent or task.
+    problem: str | None = None
     # The last firing, and the task that carries or carried it out.
     last_firing_id: str | None = None
     last_task_id: str | None = None
 
     @classmethod
-    def of(cls, schedule: Schedule, last: Firing | None = None, task: Task | None = None) -> ScheduleView:
+    def of(
+        cls,
+        schedule: Schedule,
+        last: Firing | None = None,
+        task: Task | None = None,
+        *,
+        problem: str | None = None,
+    ) -> ScheduleView:
         spec = schedule.spec
         times = times_of(last, task, schedule.next_at)
         return cls(
@@ -178,6 +187,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             overlap=spec.overlap.value,
             jitter_ms=spec.jitter_s * 1000 or None,
             retry=spec.retry,
+            problem=maybe_line(problem),
             last_firing_id=None if last is None else last.id,
             last_task_id=None if last is None else last.task_id,
         )

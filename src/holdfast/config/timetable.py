@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from holdfast.config.wall_clock import first_match, follows_wall_clock, latest_matches
 from holdfast.core.clock import to_micros
 from holdfast.core.durations import Duration, in_one_unit, parse_duration
 from holdfast.core.errors import BadInput
@@ -153,6 +154,8 @@ def next_after(spec: ScheduleSpec, moment: datetime) -> datetime | None:
         passed = (moment - anchor) // every
         return anchor + every * max(passed + 1, 0)
     assert spec.cron is not None
+    if follows_wall_clock(spec.cron):
+        return first_match(spec.cron, ZoneInfo(spec.tz), moment)
     from cronsim import CronSim
 
     for occurrence in CronSim(spec.cron, moment.astimezone(ZoneInfo(spec.tz))):
@@ -181,9 +184,12 @@ def _backwards(spec: ScheduleSpec, until: datetime) -> Iterator[datetime]:
 
 
 def _cron_backwards(spec: ScheduleSpec, until: datetime) -> Iterator[datetime]:
+    assert spec.cron is not None
+    if follows_wall_clock(spec.cron):
+        yield from latest_matches(spec.cron, ZoneInfo(spec.tz), until)
+        return
     from cronsim import CronSim
 
-    assert spec.cron is not None
     # Start at the next whole second, so that an occurrence at `until` itself is found.
     zone, start = ZoneInfo(spec.tz), until.replace(microsecond=0) + timedelta(seconds=1)
     if start.astimezone(zone).utcoffset() != (start - _REPEATED).astimezone(zone).utcoffset():

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.schedule_spec import ScheduleSpec
+from holdfast.engine.schedules.changes import adding
+from tests.builders import START, a_boot
 from tests.doors.calls import Opens, Run
 
 NIGHT = """
@@ -116,6 +119,23 @@ def test_plain_seconds_are_durations(run: Run, ledger: Opens, home: Path) -> Non
     shown = run("cron", "show", "a", "--json").json
     assert shown["schedule"]["everyMs"] == 90_000
     assert shown["payload"]["timeoutSeconds"] == 5.0
+
+
+def test_a_schedule_without_its_agent_is_listed_shown_and_audited(
+    run: Run, ledger: Opens, home: Path
+) -> None:
+    declare(home)
+    spec = ScheduleSpec(every_s=3600, agent="idle", session="main", prompt="look")
+    gateway = a_boot(role="gateway", task_names=("agent.scholar",))
+    with ledger() as store:
+        store.write_now(adding("tea", spec, owner="system", now=START, known={"agent.idle"}))
+        store.write_now(lambda tx: tx.boots.begin(gateway))
+
+    assert "tea does not fire: no gateway has agent idle" in run("cron", "list").err
+    assert "no gateway has agent idle" in run("cron", "show", "tea").out
+    findings = run("tasks", "audit", "--json").json["findings"]
+    (found,) = [one for one in findings if one["code"] == "schedule_without_target"]
+    assert found["evidence"]["schedule"] == "tea"
 
 
 def test_an_empty_request_id_is_refused(run: Run, ledger: Opens, home: Path) -> None:

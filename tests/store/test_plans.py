@@ -366,6 +366,7 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     "the next message": lambda tx: tx.messages.next_of("agent:scholar:ready 1"),
     "the end of a transcript": lambda tx: tx.messages.before("agent:scholar:7", limit=5),
     "the last firing": lambda tx: tx.firings.last_of("nightly"),
+    "the history of all schedules": lambda tx: tx.firings.newest(limit=20),
     "firings in flight": lambda tx: tx.firings.open(limit=100),
     "deliveries that are due": lambda tx: tx.deliveries.due("hook", now=START, limit=100),
     "channels that wait": lambda tx: tx.deliveries.waiting_channels(),

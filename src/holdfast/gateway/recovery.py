@@ -290,7 +290,11 @@ class Recovery:
         if firing is not None:
             with contextlib.suppress(RowDamaged):
                 schedule = tx.schedules.find(firing.schedule)
-        own = None if schedule is None else schedule.spec.retry
+        own = (
+            schedule.spec.retry
+            if schedule is not None and firing is not None and firing.is_of(schedule)
+            else None
+        )
         if own is False:
             return _NOT_RETRIED
         if own is None and not self.settings.cron_retry_on_interrupt:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 _LAST_MICROS = 2**62
-_LAST_ID = "~"
 
 
 class WakeTable(Records[Wake]):
@@ -101,6 +100,18 @@ class WakeTable(Records[Wake]):
         return [wake_from_row(row) for row in self._sql.all(name, params)]
 
 
+class FiringPlace(msgspec.Struct, frozen=True):
+    """The place of a firing in the history of all schedules; times are microseconds."""
+
+    created_at: int
+    occurrence_at: int
+    id: str
+
+    @classmethod
+    def of(cls, firing: Firing) -> FiringPlace:
+        return cls(to_micros(firing.created_at), to_micros(firing.occurrence_at), firing.id)
+
+
 class FiringTable(Prunable[Firing]):
     noun = "firing"
     nouns = "firings"
@@ -147,25 +158,41 @@ class FiringTable(Prunable[Firing]):
         return firing_from_row(row)
 
     def last_of(
-        self, schedule: str, *, until: datetime | None = None, slack: timedelta = timedelta(0)
+        self,
+        schedule: str,
+        *,
+        made_at: datetime | None = None,
+        until: datetime | None = None,
+        slack: timedelta = timedelta(0),
     ) -> Firing | None:
-        """The latest known occurrence, or the latest until a moment, inclusive.
+        """The latest known occurrence, or the latest until a moment, inclusive; with `made_at`, only of the
+        schedule that was made then.
 
         A missed occurrence that was recorded more than `slack` after that moment is left out: the clock of
         the gateway that recorded it was ahead, and it may still fire.
         """
         params = {
             "schedule": schedule,
+            "made_at": _made_at(made_at),
             "until": _LAST_MICROS if until is None else to_micros(until),
             "missed_by": _LAST_MICROS if until is None else to_micros(until + slack),
         }
         row = self._sql.one("last_firing", params)
         return None if row is None else firing_from_row(row)
 
-    def page(self, schedule: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
-        """Latest first; the time of the last one is the page token of the next page."""
+    def page(
+        self,
+        schedule: str,
+        *,
+        made_at: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Firing]:
+        """Latest first; the time of the last one is the page token of the next page. With `made_at`, only
+        those of the schedule that was made then, and of no other one of its name."""
         params = {
             "schedule": schedule,
+            "made_at": _made_at(made_at),
             "before": _LAST_MICROS if before is None else to_micros(before),
             "limit": limit,
         }
@@ -175,19 +202,35 @@ class FiringTable(Prunable[Firing]):
         """Firings that are due, running or queued again, oldest first."""
         return [firing_from_row(row) for row in self._sql.all("open_firings", {"limit": limit})]
 
-    def open_of(self, schedule: str, *, limit: int) -> list[Firing]:
+    def open_of(self, schedule: Schedule, *, limit: int) -> list[Firing]:
         """The firings of a schedule that have not ended, oldest first."""
-        params = {"schedule": schedule, "limit": limit}
+        params = {"schedule": schedule.name, "made_at": to_micros(schedule.created_at), "limit": limit}
         return [firing_from_row(row) for row in self._sql.all("open_firings_of_schedule", params)]
 
-    def newest_of(self, schedule: str, *, until: datetime) -> Firing | None:
+    def newest_of(self, schedule: Schedule, *, until: datetime) -> Firing | None:
         """The newest firing up to a moment, also one that a person asked for."""
-        row = self._sql.one("newest_firing", {"schedule": schedule, "until": to_micros(until)})
+        params = {
+            "schedule": schedule.name,
+            "made_at": to_micros(schedule.created_at),
+            "until": to_micros(until),
+        }
+        row = self._sql.one("newest_firing", params)
         return None if row is None else firing_from_row(row)
 
-    def newest(self, *, before: str | None = None, limit: int = 50) -> list[Firing]:
-        """The firings of all schedules, newest first."""
-        params = {"before": before or _LAST_ID, "limit": limit}
+    def adopt(self, schedule: Schedule) -> None:
+        """Give a schedule of the settings the firings that older releases have recorded under its name."""
+        params = {"schedule": schedule.name, "made_at": to_micros(schedule.created_at)}
+        self._sql.run("adopt_firings", params)
+
+    def newest(self, *, before: FiringPlace | None = None, limit: int = 50) -> list[Firing]:
+        """The firings of all schedules, those that were recorded last first."""
+        place = FiringPlace(_LAST_MICROS, _LAST_MICROS, "") if before is None else before
+        params = {
+            "created_at": place.created_at,
+            "occurrence_at": place.occurrence_at,
+            "id": place.id,
+            "limit": limit,
+        }
         return [firing_from_row(row) for row in self._sql.all("page_of_all_firings", params)]
 
     def startable(self, *, after: Firing | None = None, limit: int) -> list[Firing]:
@@ -210,6 +253,10 @@ class FiringTable(Prunable[Firing]):
         params = {"id": firing_id, "task_id": task_id, "now": to_micros(now)}
         row = self._sql.one("start_firing", params)
         return None if row is None else firing_from_row(row)
+
+
+def _made_at(moment: datetime | None) -> int:
+    return -1 if moment is None else to_micros(moment)
 
 
 class DuePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,7 +366,7 @@ class ScheduleTable:
         return f"{self.count()[0]}.{0 if row is None else row[0]}"
 
     def count_of(self, owner: str) -> int:
-        """How many schedules of an owner, made at run time, still fire."""
+        """How many schedules of an owner, made at run time, may still fire, now or after a resume."""
         row = self._sql.one("count_schedules_of_owner", {"owner": owner})
         assert row is not None
         return int(row[0])

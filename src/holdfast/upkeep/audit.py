@@ -28,6 +28,7 @@ from holdfast.store.tasks import LAST
 from holdfast.upkeep.alert_audit import findings_of_rules
 from holdfast.upkeep.flow_audit import FlowAudit
 from holdfast.upkeep.proofs import last_sign, may_be_silent
+from holdfast.upkeep.schedule_audit import findings_of_schedules
 
 STALE_QUEUED = timedelta(minutes=10)
 STALE_RUNNING = timedelta(minutes=30)
@@ -131,6 +132,7 @@ class Audit:
             *self._of_flows(),
             *self._of_clocks(),
             *findings_of_rules(self._tx),
+            *findings_of_schedules(self._tx, self._now),
         ]
         # Errors first; each severity in the order of the checks.
         findings.sort(key=lambda one: one.severity is not _ERROR)

@@ -12,7 +12,7 @@ from holdfast.core.payload import digest_of
 from holdfast.core.schedule import Firing, FiringReason, Wake, WakeReason
 from holdfast.core.transitions import FiringStatus, RestartStatus, WakeStatus
 from holdfast.store.contract import Row
-from holdfast.store.rows.reading import Params, encode, mend_with, reads
+from holdfast.store.rows.reading import Params, encode, mend_with, micros_of, reads
 
 
 @reads("firing")
@@ -32,6 +32,7 @@ def firing_from_row(row: Row) -> Firing:
         updated_at=from_micros(row[10]),
         why=row[11],
         cause=FiringReason(row[12]),
+        schedule_made_at=None if row[13] is None else from_micros(row[13]),
     )
 
 
@@ -53,6 +54,7 @@ def row_from_firing(firing: Firing) -> Params:
         "updated_at": to_micros(firing.updated_at),
         "why": firing.why,
         "cause": firing.cause.value,
+        "schedule_made_at": micros_of(firing.schedule_made_at),
     }
 
 

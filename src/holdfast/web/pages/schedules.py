@@ -142,7 +142,8 @@ async def ask_pause(visitor: Visitor, query: Query) -> Confirmation:
     return Confirmation(
         title=f"Pause {schedule.name}?",
         says=(
-            "It does not fire until it is resumed. A firing that runs now goes on.",
+            "It does not fire until it is resumed.",
+            "A firing that runs now goes on; what waits for it starts after the resume.",
             "Times that pass meanwhile are not caught up.",
         ),
         confirm="Pause",

@@ -242,7 +242,10 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
             "write an http:// or https:// URL",
         ),
         ("[channels.c]\nkind = 'webhook'\nurls = ['json://x']", "remove this key"),
-        ("[channels.c]\nkind = 'apprise'", "channels.c.urls in HOME/holdfast.toml is []: write at least one"),
+        (
+            "[channels.c]\nkind = 'apprise'",
+            "channels.c.urls in HOME/holdfast.toml is []: set either urls",
+        ),
         ("[channels.c]\nkind = 'apprise'\nurls = ['json://x']\nagent = 'a'", "channels.c.agent in"),
         ("[gateway.restart]\nreadinessGate = true\nreadiness_gate = true", "in two spellings: keep one"),
         ("[gateway", "HOME/holdfast.toml is not valid TOML: "),

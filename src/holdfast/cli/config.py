@@ -32,7 +32,7 @@ from holdfast.config.sections import (
     TokenSettings,
 )
 from holdfast.config.tls import read_certificate
-from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
+from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token, read_urls
 from holdfast.core.alert import AlertActionKind
 from holdfast.core.errors import BadInput, HoldfastError, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
@@ -260,7 +260,7 @@ def _schedule(schedule: ScheduleSettings, now: datetime) -> str:
 
 def _channel(name: str, channel: ChannelSettings, home: Path) -> str:
     if channel.kind == "apprise":
-        return _places(f"channels.{name}.urls", channel.urls)
+        return _places(f"channels.{name}.urls", read_urls(name, channel, home))
     read_secret(name, channel, home, os.environ)
     into = "" if channel.agent is None else f", in to {channel.agent}"
     return f"its secret is set{into}{'' if channel.url is None else ', out by POST'}"

@@ -190,7 +190,7 @@ def print_issues(output: Output, issues: list[str]) -> None:
     if issues:
         output.heading("needs attention")
         for issue in issues:
-            output.line(f"  {output.paint('!', 'yellow')} {issue}")
+            output.line(f"  {output.paint('!', 'yellow')} {output.to_copy(issue)}")
 
 
 def _in_flight(view: CampaignDetailView) -> str:

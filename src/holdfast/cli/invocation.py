@@ -15,7 +15,15 @@ import click
 from holdfast import app
 from holdfast.cli.output import Output
 from holdfast.core.clock import Clock, SystemClock
-from holdfast.core.errors import BadInput, GatewaySilent, HoldfastError, HomeInUse, NoLedger, Refused
+from holdfast.core.errors import (
+    BadInput,
+    GatewaySilent,
+    HoldfastError,
+    HomeInUse,
+    NoLedger,
+    Refused,
+    SettingsError,
+)
 
 if TYPE_CHECKING:
     import msgspec
@@ -59,7 +67,7 @@ class Invocation:
 
     @cached_property
     def output(self) -> Output:
-        return Output(as_json=self.as_json, is_wide=self.is_wide)
+        return Output(as_json=self.as_json, is_wide=self.is_wide, place=self.place_options)
 
     @cached_property
     def boot_proofs(self) -> BootProofs:
@@ -108,11 +116,22 @@ class Invocation:
         """A command for a person to copy, with the same --home and --store as this call."""
         import shlex
 
+        # Leave `done|retry|skip` unquoted, so that it stays readable.
+        shown = " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words))
+        return f"{shown}{self.place_options}"
+
+    @property
+    def place_options(self) -> str:
+        """` --home X --store Y`, as far as this call named them; without the password of the database."""
+        if self.home is None and self.store is None:
+            return ""
+        import shlex
+
         where = [] if self.home is None else ["--home", self.home]
         if self.store is not None:
-            where += ["--store", self.settings.store.shown]
-        # Leave `done|retry|skip` unquoted, so that it stays readable.
-        return " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words, *where))
+            with contextlib.suppress(SettingsError):  # an invalid URL helps in no other command
+                where += ["--store", self.settings.store.shown]
+        return "".join(f" {shlex.quote(word)}" for word in where)
 
     @contextlib.contextmanager
     def reading(self, *, must_be_current: bool = True, may_be_damaged: bool = False) -> Iterator[Reader]:

@@ -158,7 +158,8 @@ def _run(given: list[str], invocation: Invocation) -> int:
         raise
     except (HoldfastError, click.ClickException, OSError) as error:
         # If parsing failed, the flag may not have been stored yet.
-        return report(error, as_json=invocation.as_json or "--json" in given)
+        as_json = invocation.as_json or "--json" in given
+        return report(error, as_json=as_json, place=invocation.place_options)
     return DONE
 
 

@@ -73,3 +73,32 @@ def test_a_command_to_copy_has_the_ledger_of_the_call_without_its_password(run: 
     wrong = run("tasks", "show", "x", "--store", "nonsense://ada:hunter22@x/y")
     assert wrong.status != 0
     assert "hunter22" not in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "noun", "command"),
+    [
+        (["tasks", "flow", "show", "x"], "flow 'x'", "tasks flow list"),
+        (["reviews", "show", "x"], "review 'x'", "reviews list"),
+        (["questions", "answer", "x", "yes"], "question 'x'", "questions list"),
+        (["deliveries", "retry", "x"], "delivery 'x'", "deliveries list"),
+        (["wakes", "cancel", "x"], "wake 'x'", "wakes list"),
+        (["checkpoints", "show", "x"], "checkpoint 'x'", "checkpoints list"),
+        (["checkpoints", "restore", "x"], "checkpoint 'x'", "checkpoints list --campaigns"),
+        (
+            ["checkpoints", "restore", "checkpoint-x"],
+            "checkpoint 'checkpoint-x'",
+            "checkpoints list --campaigns",
+        ),
+    ],
+)
+def test_what_is_not_found_is_quoted_as_it_was_typed_with_the_list_that_has_it(
+    run: Run, arguments: list[str], noun: str, command: str
+) -> None:
+    assert run("store", "migrate").status == 0
+
+    found = run(*arguments)
+
+    assert found.status == 4
+    assert f"no {noun}; run `holdfast {command}` to see what there is" in found.err
+    assert f"no {noun}; " in run(*arguments, "--json").error["message"]

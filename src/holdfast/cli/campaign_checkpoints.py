@@ -26,7 +26,7 @@ from holdfast.api.campaign_checkpoints import (
 from holdfast.api.checkpoints import MAX_PREVIEWED, PruneAsked, moment_of
 from holdfast.cli.campaign_names import campaign_name
 from holdfast.cli.errors import FAILED
-from holdfast.cli.invocation import Invocation, checkpoint_prefix, shared_options
+from holdfast.cli.invocation import Invocation, milestone_prefix, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
 from holdfast.core.campaign_checkpoint import CampaignCheckpointKind
 from holdfast.core.errors import BadInput, NoLedger, Refused
@@ -209,7 +209,7 @@ def name_milestone(call: Invocation, name: str, campaign: str | None) -> None:
 
 
 @click.command("restore", short_help="Go back to a milestone of a campaign.")
-@click.argument("checkpoint_id", metavar="ID", callback=checkpoint_prefix)
+@click.argument("checkpoint_id", metavar="ID", callback=milestone_prefix)
 @click.option("--apply", "is_applied", is_flag=True, help="Do it; without this, only say what would happen.")
 @click.option(
     "--effects",

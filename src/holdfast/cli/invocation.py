@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast import app
+from holdfast.cli.commands import with_place
 from holdfast.cli.output import Output
+from holdfast.core.campaign_checkpoint import ID_PREFIX
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import (
     BadInput,
@@ -58,6 +60,8 @@ class Invocation:
         self.store: str | None = None
         self.as_json = False
         self.is_wide = False
+        # What a person typed as an id, by the id or prefix that it stands for.
+        self._typed: dict[str, str] = {}
         # The ledger's clock once it is open, because stored times are compared with it.
         self.clock: Clock = SystemClock()
 
@@ -132,6 +136,18 @@ class Invocation:
             with contextlib.suppress(SettingsError):  # an invalid URL helps in no other command
                 where += ["--store", self.settings.store.shown]
         return "".join(f" {shlex.quote(word)}" for word in where)
+
+    def stands_for(self, typed: str, full: str) -> str:
+        """The full form of what a person typed as an id; messages quote what was typed."""
+        self._typed[full] = typed
+        return full
+
+    def worded(self, message: str) -> str:
+        """An error's message for the person who typed this call: with ids as they were typed, and with the
+        --home and --store of the call in its commands."""
+        for full, typed in self._typed.items():
+            message = message.replace(f"{full!r}", f"{typed!r}")
+        return with_place(message, self.place_options)
 
     @contextlib.contextmanager
     def reading(self, *, must_be_current: bool = True, may_be_damaged: bool = False) -> Iterator[Reader]:
@@ -438,9 +454,18 @@ def _flow_prefix(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def checkpoint_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value.startswith("checkpoint-") and _ID.fullmatch(value):
+    if value is not None and value.startswith(ID_PREFIX) and _ID.fullmatch(value):
         return value  # of a campaign
     return _id_prefix("ckpt", context, parameter, value)
+
+
+def milestone_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The id of a campaign's checkpoint or a prefix of it; `checkpoint-` may be left out, as in the name of a
+    milestone."""
+    if value is None or not _ID.fullmatch(value) or value.startswith(ID_PREFIX):
+        return checkpoint_prefix(context, parameter, value)
+    call: Invocation = context.find_root().obj
+    return call.stands_for(value, f"{ID_PREFIX}{value}")
 
 
 def wake_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -467,4 +492,7 @@ def _id_prefix(
         return None
     if not _ID.fullmatch(value):
         raise click.BadParameter("an id has 1 to 64 characters of a-z, 0-9, _ and -", context, parameter)
-    return value if "_" in value or prefix.startswith(value) else f"{prefix}_{value}"
+    if "_" in value or prefix.startswith(value):
+        return value
+    call: Invocation = context.find_root().obj
+    return call.stands_for(value, f"{prefix}_{value}")

@@ -159,7 +159,7 @@ def _run(given: list[str], invocation: Invocation) -> int:
     except (HoldfastError, click.ClickException, OSError) as error:
         # If parsing failed, the flag may not have been stored yet.
         as_json = invocation.as_json or "--json" in given
-        return report(error, as_json=as_json, place=invocation.place_options)
+        return report(error, as_json=as_json, worded=invocation.worded)
     return DONE
 
 

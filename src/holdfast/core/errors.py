@@ -85,15 +85,15 @@ _SHOWN_BY = {
     "firing": "events",
     "schedule": "cron list",
     "flow": "tasks flow list",
-    "item": "campaign items",
+    "item": "campaign items CAMPAIGN",
     "message": "sessions list",
-    "node": "tasks flow show",
+    "node": "tasks flow show FLOW",
     "restart": "gateway restarts",
     "restore": "checkpoints list",
     "run": "tasks list",
     "setting": "config explain",
     "start": "status",
-    "wake": "events",
+    "wake": "wakes list",
     "workflow": "config explain",
 }
 
@@ -103,10 +103,10 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str) -> None:
+    def __init__(self, noun: str, record_id: str, *, shown_by: str | None = None) -> None:
         self.noun = noun
         self.record_id = record_id
-        command = _SHOWN_BY.get(noun, f"{noun}s list")
+        command = shown_by or _SHOWN_BY.get(noun, f"{noun}s list")
         super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
 
 

@@ -157,6 +157,15 @@ def test_a_flow_of_the_settings_starts_once_per_key(run: Run, home: Path) -> Non
     assert first["flow"]["id"] == second["flow"]["id"]
     assert (first["isNew"], second["isNew"]) == (True, False)
     assert unknown.status == 4
+    assert "no flow 'nothing'; the settings define release" in unknown.err
+
+
+def test_an_unknown_flow_creates_no_ledger(run: Run, home: Path) -> None:
+    found = run("tasks", "flow", "start", "nothing")
+
+    assert found.status == 4
+    assert "no flow 'nothing'; define it in config/workflows.yaml" in found.err
+    assert not (home / "ledger.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -288,13 +288,22 @@ class Invocation:
 
         patience = client.ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
         if self.gateway_url is not None:
-            from holdfast.config.token import read_token
-
-            token = read_token(self.settings.home, os.environ, may_make=False)
+            token = self._remote_token()
             return client.call_url(self.gateway_url, token, method, asked, answer, timeout_s=patience)
         return client.call(
             self.settings.home, method, asked, answer, ledger=self._ledger_id(), timeout_s=patience
         )
+
+    def _remote_token(self) -> str:
+        from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, read_token
+
+        home = self.settings.home
+        if not os.environ.get(TOKEN_VARIABLE) and not os.path.lexists(home / TOKEN_NAME):
+            raise SettingsError(
+                f"no token for the gateway at {self.place}: set {TOKEN_VARIABLE} to a token of that gateway "
+                "(on its host, `holdfast tokens create NAME` prints one)"
+            )
+        return read_token(home, os.environ, may_make=False)
 
     def ask_patiently(self, method: str, asked: msgspec.Struct, answer: type[V]) -> V:
         """Call the gateway, and retry while it restarts; only for an idempotent request."""

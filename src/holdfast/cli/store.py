@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -115,6 +116,8 @@ def backup(call: Invocation, target: Path, *, has_key: bool) -> None:
     """
     if target.is_dir():
         raise BadInput("target", f"{target} is a directory; name a file in it")
+    if os.path.lexists(target):
+        raise BadInput("target", f"{target} exists, and a backup never overwrites; choose another name")
     beside = app.key_beside(target.absolute())
     if has_key and (beside.exists() or beside.is_symlink()):
         raise BadInput("--with-key", f"{beside} exists, and a backup never overwrites; choose another name")

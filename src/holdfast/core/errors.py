@@ -94,7 +94,6 @@ _SHOWN_BY = {
     "setting": "config explain",
     "start": "status",
     "wake": "wakes list",
-    "workflow": "config explain",
 }
 
 
@@ -103,11 +102,14 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str, *, shown_by: str | None = None) -> None:
+    def __init__(
+        self, noun: str, record_id: str, *, shown_by: str | None = None, remedy: str | None = None
+    ) -> None:
         self.noun = noun
         self.record_id = record_id
         command = shown_by or _SHOWN_BY.get(noun, f"{noun}s list")
-        super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
+        fix = remedy or f"run `holdfast {command}` to see what there is"
+        super().__init__(f"no {noun} {record_id!r}; {fix}")
 
 
 class NoLedger(NotFound):
@@ -399,14 +401,18 @@ class GatewaySilent(Refused):
 
     code = "gateway_silent"
 
-    def __init__(self, home: str, why: str, *, was_there: bool = True) -> None:
+    def __init__(self, home: str, why: str, *, was_there: bool = True, is_remote: bool = False) -> None:
+        # The address of a remote gateway, else the home.
         self.home = home
         self.why = why
         # False when no process listens there.
         self.was_there = was_there
-        # If a process listens there, a second `holdfast up` would be refused.
-        remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
-        super().__init__(f"no gateway answers in {home}: {why}; {remedy}")
+        if is_remote:
+            remedy = "check HOLDFAST_URL, and whether the gateway runs on its host"
+        else:
+            # If a process listens there, a second `holdfast up` would be refused.
+            remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
+        super().__init__(f"no gateway answers {'at' if is_remote else 'in'} {home}: {why}; {remedy}")
 
 
 class ResumesHeld(Refused):

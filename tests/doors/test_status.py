@@ -343,3 +343,14 @@ def test_one_line_says_what_tasks_do_and_which_ended_last(run: Run, ledger: Open
     assert screen["line"] == session["line"] == shown
     assert shown in run("status").out
     assert shown in run("sessions", "show", owner).out
+
+
+def test_invalid_settings_are_told_where_the_gateway_would_refuse_to_start(run: Run, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text("[gateway]\nport = 'x'")
+
+    found = run("status")
+
+    assert found.status == 0
+    assert "not running, and its settings are invalid: gateway.port in" in found.out
+    assert "holdfast up" not in found.out

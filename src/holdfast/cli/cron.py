@@ -41,7 +41,7 @@ from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import Invocation, page_option, read_json, shared_options
 from holdfast.cli.output import Output
 from holdfast.config.timetable import seconds_of
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, SettingsError
 from holdfast.views.schedules import (
     CommandView,
     CronView,
@@ -144,7 +144,11 @@ def _tell_of_settings(call: Invocation, view: SchedulePageView) -> None:
     """Name schedules of the settings that no gateway has brought into the ledger yet."""
     from holdfast.cli.config import read
 
-    declared = {name for name, one in read(call)[1].config.schedules.items() if one.is_enabled}
+    try:
+        declared = {name for name, one in read(call)[1].config.schedules.items() if one.is_enabled}
+    except SettingsError as error:
+        call.output.say(f"the settings are invalid, so their schedules are unknown: {error}")
+        return
     missing = sorted(declared - {one.id for one in view.schedules})
     if (
         missing

@@ -175,7 +175,7 @@ def _not_in_doubt(effect: Effect) -> IllegalMove:
     before = "only an effect of unknown outcome can be"
     if decision is not None:
         before = f"{decision.by} already decided: {decision.decision}"
-    return IllegalMove("effect", effect.id, effect.status.value, f"reviewed ({before})")
+    return IllegalMove("effect", effect.id, effect.status.value, f"reviewed: {before}")
 
 
 def _meaning(decision: str, effect: Effect, *, has_result: bool) -> str:

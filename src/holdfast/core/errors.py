@@ -218,7 +218,23 @@ class IllegalMove(Conflict):
         self.record_id = record_id
         self.status = status
         self.to = to
-        super().__init__(f"{noun} {record_id} is {status} and cannot become {to}")
+        super().__init__(f"{noun} {record_id} {_why_no_move(status, to)}")
+
+
+# What an operator or a program does to a record; other moves are those of the record itself.
+_DONE_TO_IT = frozenset(
+    ["answered", "cancelled", "confirmed", "dismissed", "restored", "retried", "reviewed", "sent", "started"]
+)
+_STATE = {"failed": "has failed", "succeeded": "has succeeded", "timed_out": "has timed out"}
+
+
+def _why_no_move(status: str, to: str) -> str:
+    if status == to:
+        return f"is {status} already"
+    if to.split()[0].rstrip(":;") not in _DONE_TO_IT:
+        return f"is {status} and cannot become {to}"
+    nothing = ": there is nothing to retry" if (status, to) == ("succeeded", "retried") else ""
+    return f"{_STATE.get(status, f'is {status}')} and cannot be {to}{nothing}"
 
 
 class ClaimLost(Conflict):

@@ -147,3 +147,13 @@ def test_without_a_start_it_says_so(run: Run, ledger: Opens) -> None:
     assert "no gateway and no worker has started" in run("status", "--recovery").out
     assert run("status", "--recovery", "--boot", "boot_9").status == 4
     assert run("status", "--boot", "boot_9").status == 2
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_filter_without_a_match_does_not_say_that_there_are_no_agents(run: Run, ledger: Opens) -> None:
+    with ledger():
+        pass
+
+    found = run("agents", "list", "--status", "error")
+
+    assert (found.status, found.err) == (0, "no agents like that; all of them: `holdfast agents list`\n")

@@ -237,9 +237,9 @@ def _print_sample(call: Invocation, view: SampleView) -> None:
             output.line()
         facts = [("item", one.id or "damaged"), ("name", one.name), ("priority", one.priority)]
         output.fields([*facts, ("category", one.category), ("batch", one.batch), *facts_of(one)])
-    status = "" if view.status is None else f" that are {view.status}"
+    noun = "item" if view.status is None else f"{view.status} item"
     output.say(
-        f"{len(view.items):,} of {counted(view.of, 'item')}{status} in the phase {view.phase} of "
+        f"{len(view.items):,} of {counted(view.of, noun)} in the phase {view.phase} of "
         f"{view.campaign}; the same ones again: --seed {view.seed}"
     )
 

@@ -358,7 +358,7 @@ def _comes(view: ScheduleView) -> str:
         return f"it is paused: `holdfast cron resume {view.id}`"
     if view.next_run_at_ms is None:
         return "it does not fire any more"
-    return f"it fires next at {_moment(view.next_run_at_ms)} UTC"
+    return f"it fires next at {_moment(view.next_run_at_ms)}"
 
 
 # --- pause, resume, run, remove
@@ -519,4 +519,5 @@ def _last(one: ScheduleView) -> str:
 
 
 def _moment(millis: int | None, *, to: str = "%Y-%m-%d %H:%M") -> str:
-    return "-" if millis is None else datetime.fromtimestamp(millis / 1000, UTC).strftime(to)
+    """A time in UTC, with its zone."""
+    return "-" if millis is None else f"{datetime.fromtimestamp(millis / 1000, UTC).strftime(to)}Z"

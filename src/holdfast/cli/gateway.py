@@ -228,10 +228,8 @@ def last_restart(view: RestartView | None, now: datetime, *, gateway: str | None
     name = (_ENDING if is_going_on else _ENDED).get(view.kind, view.kind)
     if view.status == RestartStatus.BLOCKED:
         return f"not {name}", f"{ago(view.requested_at, now)} ago ({view.reason}): {view.why_blocked}"
-    return (
-        name,
-        f"{ago(view.requested_at, now)} ago, {_how_far(view, gateway)}: {view.reason}{_fates(view, gateway)}",
-    )
+    when = f"{ago(view.requested_at, now)} ago ({view.reason})"
+    return name, f"{when}, {_how_far(view, gateway)}{_fates(view, gateway)}"
 
 
 _ENDED = {"restart": "restarted", "stop": "stopped", "crash": "crashed"}

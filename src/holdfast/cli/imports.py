@@ -242,8 +242,8 @@ def _print_notes(output: Output, view: ImportView) -> None:
         )
     if view.dismissed_deliveries:
         output.say(
-            f"{counted(view.dismissed_deliveries, 'update')} that OpenClaw still owed were recorded as "
-            "dismissed; they are not sent from here"
+            f"not sent from here: {counted(view.dismissed_deliveries, 'update')} that OpenClaw still owed; "
+            f"{'would be' if view.is_dry_run else 'now'} recorded as dismissed"
         )
     if view.orphan_deliveries:
         output.say(f"{counted(view.orphan_deliveries, 'row')} of task_delivery_state name no task; left out")

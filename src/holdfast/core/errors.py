@@ -297,13 +297,23 @@ class KeyConflict(Conflict):
 
     code = "key_conflict"
 
-    def __init__(self, key: str, task_id: str, *, of_goal: bool = False, of_definition: bool = False) -> None:
+    def __init__(
+        self,
+        key: str,
+        task_id: str,
+        *,
+        of_goal: bool = False,
+        of_definition: bool = False,
+        of_message: bool = False,
+    ) -> None:
         self.key = key
         self.task_id = task_id
         what = "another goal" if of_goal else "another name or other arguments"
         fix = "the same goal, or no goal" if of_goal else "the same arguments"
         if of_definition:
             what, fix = "another definition", "the same definition and goal"
+        elif of_message:
+            what, fix = "another text, sender or session", "the same message"
         super().__init__(
             f"key {key!r} belongs to {task_id}, which was created with {what}; use another key, or {fix}"
         )

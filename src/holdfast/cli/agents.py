@@ -48,7 +48,7 @@ PATIENCE_S = 5.0
 @click.group("agents", cls=ListGroup)
 @shared_options
 def agents() -> None:
-    """Agents of the gateway and of campaigns. Without a command: list."""
+    """Agents of the gateway and of campaigns."""
 
 
 def campaign_option(command: F) -> F:
@@ -63,7 +63,7 @@ def campaign_option(command: F) -> F:
 @agents.command("list", short_help="Agents, by campaign, status or type.")
 @campaign_option
 @click.option(
-    "--status", type=click.Choice([one.value for one in AgentStatus]), help="Only those in this status."
+    "--status", type=click.Choice([one.value for one in AgentStatus]), help="Only agents in this status."
 )
 @click.option("--type", "kind", metavar="TYPE", help="Only this type, such as analyzer or conversation.")
 @click.option(

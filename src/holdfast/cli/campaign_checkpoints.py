@@ -233,6 +233,10 @@ def restore_checkpoint(
     is cut off, the same command goes on. Effects that happened since need a decision:
 
     \b
+    holdfast checkpoints restore p0-migrated
+    holdfast checkpoints restore p0-migrated --apply --effects keep
+
+    \b
     keep         the new tasks find them as done, and do not repeat them
     compensate   undo them now, with a function of yours: function(effect, result)
     acknowledge  the new tasks may repeat them

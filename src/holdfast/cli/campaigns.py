@@ -55,7 +55,7 @@ CAMPAIGN: dict[str, tuple[str, str]] = {
 @click.group("campaign", cls=LazyListGroup, table=CAMPAIGN)
 @shared_options
 def campaign() -> None:
-    """Campaigns: many items that go through the same phases. Without a command: list."""
+    """Campaigns: many items that go through the same phases."""
 
 
 def batch_number(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.app.module_search import places_of
 from holdfast.cli.doctor import check, print_checks, worst
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
@@ -43,7 +44,7 @@ OK, WARN, FAIL = CheckStatus.OK, CheckStatus.WARN, CheckStatus.FAIL
 WEB = ("http://", "https://")
 
 
-@click.group("config")
+@click.group("config", cls=OrderedGroup)
 @shared_options
 def config() -> None:
     """Check the settings, and explain where each comes from."""

@@ -75,7 +75,13 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
         click.option("--session", help="The agent's session. [default: cron-NAME]"),
         click.option("--task", metavar="MODULE:TASK", help="The task to start, or its name."),
         click.option("--arg", "plain", multiple=True, metavar="NAME=VALUE", help="An argument of the task."),
-        click.option("--json-arg", "as_json_args", multiple=True, metavar="NAME=JSON", help="One as JSON."),
+        click.option(
+            "--json-arg",
+            "as_json_args",
+            multiple=True,
+            metavar="NAME=JSON",
+            help="An argument of the task, as JSON.",
+        ),
         click.option("--directory", help="The command's working directory."),
         click.option("--timeout", metavar="DURATION", help="For how long the command may run."),
         click.option(
@@ -83,11 +89,13 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
             type=click.Choice(["skip", "latest", "all"]),
             help="What fires after a time without a gateway. [default: latest]",
         ),
-        click.option("--max-missed", type=click.IntRange(1, 100), help="With all: at most so many."),
+        click.option(
+            "--max-missed", type=click.IntRange(1, 100), help="With --missed all: fire at most this many."
+        ),
         click.option(
             "--overlap",
             type=click.Choice(["skip", "queue", "replace"]),
-            help="While the firing before runs. [default: queue]",
+            help="What happens if the firing before still runs. [default: queue]",
         ),
         click.option("--jitter", metavar="DURATION", help="Fire up to this much later."),
         click.option(

@@ -11,6 +11,7 @@ import click
 
 from holdfast.api.imports import ImportBatchAsked, ImportBeginAsked, ImportFlowsAsked, beginning
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
 from holdfast.core.errors import NoLedger
@@ -30,7 +31,7 @@ BEGIN, TASKS, FLOWS = "imports.begin", "imports.tasks", "imports.flows"
 SHOWN = 20
 
 
-@click.group("import")
+@click.group("import", cls=OrderedGroup)
 @shared_options
 def import_group() -> None:
     """Bring the work of another gateway into this ledger."""

@@ -443,7 +443,7 @@ def task_argument(command: F) -> F:
 def page_option(command: F) -> F:
     """Add --page, the one way to the next page of a list."""
     return click.option(
-        "--page", metavar="TOKEN", help="Show the next page: the token printed under this one."
+        "--page", metavar="TOKEN", help="The page after this one: the token printed under it."
     )(command)
 
 

@@ -377,7 +377,7 @@ def test_what_is_not_in_doubt_any_more_is_refused_with_its_status(run: Run) -> N
 
     assert called.status == 3
     assert called.error["code"] == "illegal_move"
-    assert "is confirmed" in called.error["message"]
+    assert "needs no review any more" in called.error["message"]
     assert "ada already decided: done" in called.error["message"]
 
 

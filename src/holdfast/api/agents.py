@@ -175,12 +175,17 @@ def resuming(
             return _changed(tx, mine, outcome)
         agent = _found(tx, asked, reach)
         after = resuming_agent(agent.campaign_id, agent.id, now=now)(tx)
-        outcome = "it goes on after its last saved step" + _when(tx, agent)
+        outcome = _what_next(agent) + _when(tx, agent)
         if agent.item_status is not ItemStatus.PAUSED:
             outcome = f"it was not paused: its item is {agent.item_status.value}"
         return AgentChangedView(agent=AgentLineView.of(after), outcome=outcome)
 
     return resume
+
+
+def _what_next(agent: CampaignAgent) -> str:
+    began = agent.last_heartbeat is not None
+    return "it goes on after its last saved step" if began else "it begins"
 
 
 def restarting(
@@ -199,7 +204,7 @@ def restarting(
     def restart(tx: Tx) -> AgentChangedView:
         agent = _found(tx, asked, reach)
         after = restarting_agent(agent.campaign_id, agent.id, now=now, reason=asked.reason)(tx)
-        outcome = "it goes on after its last saved step" + _when(tx, agent)
+        outcome = _what_next(agent) + _when(tx, agent)
         if agent.item_status is ItemStatus.RUNNING:
             outcome = f"its run is cancelled; then {outcome}"
         return AgentChangedView(agent=AgentLineView.of(after), outcome=outcome)

@@ -184,7 +184,7 @@ def resuming(
 
 
 def _what_next(agent: CampaignAgent) -> str:
-    began = agent.last_heartbeat is not None
+    began = agent.attempt > 0
     return "it goes on after its last saved step" if began else "it begins"
 
 

@@ -8,9 +8,8 @@ from datetime import datetime
 from holdfast.api.contract import ADMIN, Caller, GatewayDoor
 from holdfast.api.method_kinds import Method, acts
 from holdfast.api.params import Params, TokenName
-from holdfast.api.token_methods import read_page
 from holdfast.config.sign_in import CODE_LASTS, make_code, sign_in_url
-from holdfast.config.token_file import OPERATOR
+from holdfast.config.token_file import OPERATOR, read_issued
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import NotFound, Refused
 from holdfast.views.up import DashboardLinkView
@@ -35,11 +34,13 @@ async def _link(gateway: GatewayDoor, asked: DashboardLinkAsked, caller: Caller)
 
 def _make_code(gateway: GatewayDoor, token: str, now: datetime) -> str:
     """Refused here, because the sign-in page tells a caller without a session nothing about tokens."""
-    page = read_page(gateway.home, gateway.config, now)
-    found = next((one for one in page.tokens if one.name == token), None)
-    if found is None:
+    ends: dict[str, datetime | None] = {OPERATOR: None}
+    ends |= {name: one.expires_at for name, one in gateway.config.tokens.items()}
+    ends |= {one.name: one.expires_at for one in read_issued(gateway.home)}
+    if token not in ends:
         raise NotFound("token", token)
-    if found.is_expired:
+    end = ends[token]
+    if end is not None and end <= now:
         raise Refused(
             f"the token {token} has expired; give it a new text and a new end: "
             f"`holdfast tokens rotate {token} --expires-in 90d`"

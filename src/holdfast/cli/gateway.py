@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -56,10 +57,10 @@ def ask_status(call: Invocation) -> tuple[GatewayView | None, str | None]:
 
 def _not_running(call: Invocation) -> str:
     """How to start the gateway; with invalid settings it would refuse to start."""
-    from holdfast.cli.config import read
+    from holdfast.config.files import load
 
     try:
-        read(call)
+        load(call.settings.home, os.environ, {"store": call.store})
     except SettingsError as error:
         return f"not running, and its settings are invalid: {one_line(str(error), MAX_REASON_CHARS)}"
     return _NOT_RUNNING

@@ -170,6 +170,13 @@ def records(store: Store) -> dict[str, Any]:
     return {name: rows for name, rows in dump(store).items() if name != "ledger_facts"}
 
 
+def test_a_milestone_is_restored_by_its_plain_name(run: Run, milestone: str) -> None:
+    called = run("checkpoints", "restore", "p0-migrated")
+
+    assert called.status == 0, called.err
+    assert milestone in called.out
+
+
 def test_without_apply_a_restore_says_what_it_would_undo_and_changes_nothing(
     run: Run, ledger: Opens, milestone: str
 ) -> None:

@@ -240,3 +240,13 @@ def test_an_unknown_target_and_a_taken_name_are_refused(run: Run, ledger: Opens,
     assert name.status == 0  # a title: its id is a-b-c
     assert taken.status == 3
     assert "there is a schedule a already; choose another name, or change that one" in taken.err
+
+
+def test_a_list_beside_invalid_settings_is_one_answer(run: Run, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text("[gateway]\nport = 'x'")
+
+    found = run("cron", "list", "--json")
+
+    assert (found.status, found.json["jobs"]) == (0, [])
+    assert "the settings are invalid, so their schedules are unknown: gateway.port in" in found.err

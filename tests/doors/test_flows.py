@@ -188,6 +188,7 @@ def test_a_flow_of_the_settings_starts_once_per_key(run: Run, home: Path) -> Non
     assert first["flow"]["id"] == second["flow"]["id"]
     assert (first["isNew"], second["isNew"]) == (True, False)
     assert unknown.status == 4
+    assert "no flow 'nothing'; the settings define release" in unknown.err
     assert [node["why"] for node in nodes] == ["queued for a worker that knows 'build'", "needs build"]
 
 
@@ -211,6 +212,14 @@ def test_a_flow_of_the_settings_finds_its_tasks_in_the_home(home: Path) -> None:
     assert started.status == 0, started.err
     tasks = run_process(home, "tasks", "list", "--json").json["tasks"]
     assert [task["name"] for task in tasks] == ["build-it"]
+
+
+def test_an_unknown_flow_creates_no_ledger(run: Run, home: Path) -> None:
+    found = run("tasks", "flow", "start", "nothing")
+
+    assert found.status == 4
+    assert "no flow 'nothing'; define it in config/workflows.yaml" in found.err
+    assert not (home / "ledger.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -176,12 +176,17 @@ def resuming(
             return _changed(tx, mine, outcome)
         agent = _found(tx, asked, reach)
         after = resuming_agent(agent.campaign_id, agent.id, now=now)(tx)
-        outcome = "it goes on after its last saved step" + _when(tx, agent)
+        outcome = _what_next(agent) + _when(tx, agent)
         if agent.item_status is not ItemStatus.PAUSED:
             outcome = f"it was not paused: its item is {agent.item_status.value}"
         return AgentChangedView(agent=AgentLineView.of(after), outcome=outcome)
 
     return resume
+
+
+def _what_next(agent: CampaignAgent) -> str:
+    began = agent.attempt > 0
+    return "it goes on after its last saved step" if began else "it begins"
 
 
 def restarting(
@@ -204,7 +209,7 @@ def restarting(
         agent = _found(tx, asked, reach)
         write = restarting_agent(agent.campaign_id, agent.id, now=now, reason=asked.reason, request=request)
         after = write(tx)
-        outcome = "it goes on after its last saved step" + _when(tx, agent)
+        outcome = _what_next(agent) + _when(tx, agent)
         if after.item_status is ItemStatus.RUNNING:
             outcome = "the run that it had is over, and it goes on in a new one already"
         elif agent.item_status is ItemStatus.RUNNING:

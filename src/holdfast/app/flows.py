@@ -40,7 +40,9 @@ def find_flow(config: Config, name: str) -> FlowDefinition:
     A process that is no gateway calls `search_for_tasks` before.
     """
     if name not in config.workflows:
-        raise NotFound("workflow", name)
+        known = ", ".join(sorted(config.workflows)[:20])
+        has = f"the settings define {known}" if known else "define it in config/workflows.yaml"
+        raise NotFound("flow", name, remedy=has)
     definition = config.workflows[name].definition(name)
     nodes = tuple(_resolved(name, node) for node in definition.nodes)
     return msgspec.structs.replace(definition, nodes=nodes)

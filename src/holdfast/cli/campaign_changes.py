@@ -95,7 +95,12 @@ def changing(call: Invocation, *, may_create: bool = False) -> Iterator[Change]:
 
 def _file_options(command: F) -> F:
     for option in (
-        click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), help="Of the file; guessed."),
+        click.option(
+            "--format",
+            "kind",
+            type=click.Choice(["jsonl", "csv"]),
+            help="Format of the file. [default: by its content]",
+        ),
         click.option("--id-column", default="id", show_default=True, help="Field with the id of an item."),
         click.option("--name-column", default="name", show_default=True, help="Field with its name."),
         click.option("--priority-column", default="priority", show_default=True, help="Field with P0 to P9."),
@@ -139,7 +144,11 @@ def _file_options(command: F) -> F:
 )
 @click.option("--role", "roles", multiple=True, metavar="PHASE=ROLE", help="What its agents are called.")
 @click.option(
-    "--batch-size", type=click.IntRange(1, MAX_BATCH_SIZE), default=DEFAULT_BATCH_SIZE, show_default=True
+    "--batch-size",
+    type=click.IntRange(1, MAX_BATCH_SIZE),
+    default=DEFAULT_BATCH_SIZE,
+    show_default=True,
+    help="Items in one batch.",
 )
 @click.option(
     "--concurrency",
@@ -147,9 +156,17 @@ def _file_options(command: F) -> F:
     help=f"How many items may be in flight; default: as the policies say, else {DEFAULT_CONCURRENCY}.",
 )
 @click.option(
-    "--phase-concurrency", "limits", multiple=True, metavar="PHASE=N", help="The same for one phase."
+    "--phase-concurrency",
+    "limits",
+    multiple=True,
+    metavar="PHASE=N",
+    help="How many items of one phase may be in flight. Repeatable.",
 )
-@click.option("--host-concurrency", type=click.IntRange(1, MAX_CONCURRENCY), help="The same on each host.")
+@click.option(
+    "--host-concurrency",
+    type=click.IntRange(1, MAX_CONCURRENCY),
+    help="How many items may be in flight on one host.",
+)
 @click.option(
     "--checkpoint-items",
     type=click.IntRange(1, MAX_ITEMS),

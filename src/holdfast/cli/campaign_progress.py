@@ -145,7 +145,7 @@ def _show(call: Invocation, asked: CampaignProgressAsked, *, once: bool) -> None
             # By its id: a newer campaign must not take its place on the screen.
             assert view.campaign is not None
             view = _follow(call, look, view)
-        call.output.show(view, lambda: print_lines(call.output, draw(view, width=_width())))
+        call.output.show(view, lambda: print_lines(call.output, draw(_to_copy(call, view), width=_width())))
 
 
 @contextlib.contextmanager
@@ -196,7 +196,7 @@ def _follow(
         ) as live,
     ):
         while _goes_on(view):
-            live.update(_text(draw(view, width=_width())), refresh=True)
+            live.update(_text(draw(_to_copy(call, view), width=_width())), refresh=True)
             time.sleep(every)
             began = time.monotonic()
             view = look()
@@ -237,8 +237,12 @@ def _print_sample(call: Invocation, view: SampleView) -> None:
             output.line()
         facts = [("item", one.id or "damaged"), ("name", one.name), ("priority", one.priority)]
         output.fields([*facts, ("category", one.category), ("batch", one.batch), *facts_of(one)])
-    status = "" if view.status is None else f" that are {view.status}"
+    noun = "item" if view.status is None else f"{view.status} item"
     output.say(
-        f"{len(view.items):,} of {counted(view.of, 'item')}{status} in the phase {view.phase} of "
+        f"{len(view.items):,} of {counted(view.of, noun)} in the phase {view.phase} of "
         f"{view.campaign}; the same ones again: --seed {view.seed}"
     )
+
+
+def _to_copy(call: Invocation, view: CampaignProgressView) -> CampaignProgressView:
+    return msgspec.structs.replace(view, issues=[call.output.to_copy(issue) for issue in view.issues])

@@ -55,7 +55,7 @@ CAMPAIGN: dict[str, tuple[str, str]] = {
 @click.group("campaign", cls=LazyListGroup, table=CAMPAIGN)
 @shared_options
 def campaign() -> None:
-    """Campaigns: many items that go through the same phases. Without a command: list."""
+    """Campaigns: many items that go through the same phases."""
 
 
 def batch_number(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -190,7 +190,7 @@ def print_issues(output: Output, issues: list[str]) -> None:
     if issues:
         output.heading("needs attention")
         for issue in issues:
-            output.line(f"  {output.paint('!', 'yellow')} {issue}")
+            output.line(f"  {output.paint('!', 'yellow')} {output.to_copy(issue)}")
 
 
 def _in_flight(view: CampaignDetailView) -> str:

@@ -43,7 +43,7 @@ from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import Invocation, page_option, read_json, shared_options
 from holdfast.cli.output import Output
 from holdfast.config.timetable import seconds_of
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, SettingsError
 from holdfast.views.schedules import (
     CommandView,
     CronView,
@@ -81,7 +81,13 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
         click.option("--session", help="The agent's session. [default: cron-NAME]"),
         click.option("--task", metavar="MODULE:TASK", help="The task to start, or its name."),
         click.option("--arg", "plain", multiple=True, metavar="NAME=VALUE", help="An argument of the task."),
-        click.option("--json-arg", "as_json_args", multiple=True, metavar="NAME=JSON", help="One as JSON."),
+        click.option(
+            "--json-arg",
+            "as_json_args",
+            multiple=True,
+            metavar="NAME=JSON",
+            help="An argument of the task, as JSON.",
+        ),
         click.option("--directory", help="The command's working directory."),
         click.option("--timeout", metavar="DURATION", help="For how long the command may run."),
         click.option(
@@ -89,11 +95,13 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
             type=click.Choice(["skip", "latest", "all"]),
             help="What fires after a time without a gateway. [default: latest]",
         ),
-        click.option("--max-missed", type=click.IntRange(1, 100), help="With all: at most so many."),
+        click.option(
+            "--max-missed", type=click.IntRange(1, 100), help="With --missed all: fire at most this many."
+        ),
         click.option(
             "--overlap",
             type=click.Choice(["skip", "queue", "replace"]),
-            help="While the firing before runs. [default: queue]",
+            help="What happens if the firing before still runs. [default: queue]",
         ),
         click.option("--jitter", metavar="DURATION", help="Fire up to this much later."),
         click.option(
@@ -153,7 +161,11 @@ def _tell_of_settings(call: Invocation, view: SchedulePageView) -> None:
     """Name schedules of the settings that no gateway has brought into the ledger yet."""
     from holdfast.cli.config import read
 
-    declared = {name for name, one in read(call)[1].config.schedules.items() if one.is_enabled}
+    try:
+        declared = {name for name, one in read(call)[1].config.schedules.items() if one.is_enabled}
+    except SettingsError as error:
+        call.output.say(f"the settings are invalid, so their schedules are unknown: {error}")
+        return
     missing = sorted(declared - {one.id for one in view.schedules})
     if (
         missing
@@ -399,7 +411,7 @@ def _comes(call: Invocation, view: ScheduleView) -> str:
         return f"it is paused: `{call.command('cron', 'resume', view.id)}`"
     if view.next_run_at_ms is None:
         return "it does not fire any more"
-    return f"it fires next at {_moment(view.next_run_at_ms)} UTC"
+    return f"it fires next at {_moment(view.next_run_at_ms)}"
 
 
 # --- pause, resume, run, remove
@@ -568,4 +580,5 @@ def _last(one: ScheduleView) -> str:
 
 
 def _moment(millis: int | None, *, to: str = "%Y-%m-%d %H:%M") -> str:
-    return "-" if millis is None else datetime.fromtimestamp(millis / 1000, UTC).strftime(to)
+    """A time in UTC, with its zone."""
+    return "-" if millis is None else f"{datetime.fromtimestamp(millis / 1000, UTC).strftime(to)}Z"

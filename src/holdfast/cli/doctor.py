@@ -77,7 +77,7 @@ def print_checks(output: Output, checks: list[CheckView]) -> None:
         verdict = output.paint_status(one.verdict.value) + " " * (4 - len(one.verdict))
         output.line(f"{verdict}  {one.name.ljust(width)}  {one.message}")
         if one.remedy is not None:
-            output.line(f"{' ' * (width + 6)}  {output.paint('fix: ' + one.remedy, 'bold')}")
+            output.line(f"{' ' * (width + 6)}  {output.paint(output.to_copy('fix: ' + one.remedy), 'bold')}")
     bad = sum(one.verdict is not OK for one in checks)
     output.say("no problems found" if not bad else f"{counted(bad, 'problem')} found")
 

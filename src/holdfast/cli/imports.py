@@ -11,6 +11,7 @@ import click
 
 from holdfast.api.imports import ImportBatchAsked, ImportBeginAsked, ImportFlowsAsked, beginning
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
 from holdfast.core.errors import NoLedger
@@ -30,7 +31,7 @@ BEGIN, TASKS, FLOWS = "imports.begin", "imports.tasks", "imports.flows"
 SHOWN = 20
 
 
-@click.group("import")
+@click.group("import", cls=OrderedGroup)
 @shared_options
 def import_group() -> None:
     """Bring the work of another gateway into this ledger."""
@@ -255,8 +256,8 @@ def _print_notes(output: Output, view: ImportView) -> None:
         )
     if view.dismissed_deliveries:
         output.say(
-            f"{counted(view.dismissed_deliveries, 'update')} that OpenClaw still owed were recorded as "
-            "dismissed; they are not sent from here"
+            f"not sent from here: {counted(view.dismissed_deliveries, 'update')} that OpenClaw still owed; "
+            f"{'would be' if view.is_dry_run else 'now'} recorded as dismissed"
         )
     if view.orphan_deliveries:
         output.say(f"{counted(view.orphan_deliveries, 'row')} of task_delivery_state name no task; left out")

@@ -72,4 +72,9 @@ def _words(step: StartStepView) -> Iterator[str]:
     """What was counted, in words; what was not found is left out."""
     for name, number in step.counts.items():
         if number:
-            yield f"{number:,} {_WORD.sub(' ', name).lower()}"
+            first, *rest = _WORD.sub(" ", name).lower().split()
+            yield " ".join((f"{number:,}", first if number > 1 else _singular(first), *rest))
+
+
+def _singular(word: str) -> str:
+    return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")

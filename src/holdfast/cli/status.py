@@ -186,6 +186,8 @@ def _alerts(view: StatusView) -> str | None:
 
 
 def _sessions(view: StatusView) -> str:
+    if not view.busy_sessions:
+        return "none busy"
     waiting = view.sessions_waiting_for_person
     how = "being answered" if view.gateway is not None else "waiting for the gateway to start"
     return f"{view.busy_sessions - waiting} {how}" + (f", {waiting} waiting for a person" if waiting else "")

@@ -80,7 +80,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     except HomeUnusable:
         raise
     except SettingsError as error:
-        report(error, as_json=call.as_json)
+        report(error, as_json=call.as_json, worded=call.worded)
         context.exit(SETTINGS_UNUSABLE)
     environ = _environment(call, home)
     _allow_open_files()

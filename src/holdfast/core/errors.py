@@ -94,7 +94,6 @@ _SHOWN_BY = {
     "setting": "config explain",
     "start": "status",
     "wake": "wakes list",
-    "workflow": "config explain",
 }
 
 
@@ -103,14 +102,21 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str, *, within: str | None = None) -> None:
+    def __init__(
+        self,
+        noun: str,
+        record_id: str,
+        *,
+        within: str | None = None,
+        shown_by: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
         self.noun = noun
         self.record_id = record_id
-        command = _SHOWN_BY.get(noun, f"{noun}s list")
         where, more = ("", "") if within is None else (f" in {within}", f" {within}")
-        super().__init__(
-            f"no {noun} {record_id!r}{where}; run `holdfast {command}{more}` to see what there is"
-        )
+        command = (shown_by or _SHOWN_BY.get(noun, f"{noun}s list")) + more
+        fix = remedy or f"run `holdfast {command}` to see what there is"
+        super().__init__(f"no {noun} {record_id!r}{where}; {fix}")
 
 
 class NoLedger(NotFound):
@@ -214,12 +220,28 @@ class IllegalMove(Conflict):
 
     code = "illegal_move"
 
-    def __init__(self, noun: str, record_id: str, status: str, to: str, *, verb: str = "become") -> None:
+    def __init__(self, noun: str, record_id: str, status: str, to: str) -> None:
         self.noun = noun
         self.record_id = record_id
         self.status = status
         self.to = to
-        super().__init__(f"{noun} {record_id} is {status} and cannot {verb} {to}")
+        super().__init__(f"{noun} {record_id} {_why_no_move(status, to)}")
+
+
+# What an operator or a program does to a record; other moves are those of the record itself.
+_DONE_TO_IT = frozenset(
+    ["answered", "cancelled", "confirmed", "dismissed", "restored", "retried", "reviewed", "sent", "started"]
+)
+_STATE = {"failed": "has failed", "succeeded": "has succeeded", "timed_out": "has timed out"}
+
+
+def _why_no_move(status: str, to: str) -> str:
+    if status == to:
+        return f"is {status} already"
+    if to.split()[0].rstrip(":;") not in _DONE_TO_IT:
+        return f"is {status} and cannot become {to}"
+    nothing = ": there is nothing to retry" if (status, to) == ("succeeded", "retried") else ""
+    return f"{_STATE.get(status, f'is {status}')} and cannot be {to}{nothing}"
 
 
 class ClaimLost(Conflict):
@@ -282,13 +304,23 @@ class KeyConflict(Conflict):
 
     code = "key_conflict"
 
-    def __init__(self, key: str, task_id: str, *, of_goal: bool = False, of_definition: bool = False) -> None:
+    def __init__(
+        self,
+        key: str,
+        task_id: str,
+        *,
+        of_goal: bool = False,
+        of_definition: bool = False,
+        of_message: bool = False,
+    ) -> None:
         self.key = key
         self.task_id = task_id
         what = "another goal" if of_goal else "another name or other arguments"
         fix = "the same goal, or no goal" if of_goal else "the same arguments"
         if of_definition:
             what, fix = "another definition", "the same definition and goal"
+        elif of_message:
+            what, fix = "another text, sender or session", "the same message"
         super().__init__(
             f"key {key!r} belongs to {task_id}, which was created with {what}; use another key, or {fix}"
         )
@@ -402,14 +434,18 @@ class GatewaySilent(Refused):
 
     code = "gateway_silent"
 
-    def __init__(self, home: str, why: str, *, was_there: bool = True) -> None:
+    def __init__(self, home: str, why: str, *, was_there: bool = True, is_remote: bool = False) -> None:
+        # The address of a remote gateway, else the home.
         self.home = home
         self.why = why
         # False when no process listens there.
         self.was_there = was_there
-        # If a process listens there, a second `holdfast up` would be refused.
-        remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
-        super().__init__(f"no gateway answers in {home}: {why}; {remedy}")
+        if is_remote:
+            remedy = "check HOLDFAST_URL, and whether the gateway runs on its host"
+        else:
+            # If a process listens there, a second `holdfast up` would be refused.
+            remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
+        super().__init__(f"no gateway answers {'at' if is_remote else 'in'} {home}: {why}; {remedy}")
 
 
 class ResumesHeld(Refused):

@@ -278,7 +278,7 @@ class Gateway:
     def find_flow(self, name: str, /) -> FlowDefinition:
         """The flow that the settings define under this name. Raises NotFound, SettingsError."""
         if self._find_flow is None:
-            raise NotFound("workflow", name)
+            raise NotFound("flow", name, remedy="this gateway has no flows of the settings")
         return self._find_flow(self.config, name)
 
     def projection(self) -> Projection:

@@ -493,4 +493,4 @@ def summary_of(restart: Restart) -> str:
         counts[one.fate.value] = counts.get(one.fate.value, 0) + 1
     parts = [f"{number} {fate}" for fate, number in sorted(counts.items())]
     what = ", ".join(parts) if parts else "nothing was interrupted"
-    return f"recovered from a restart ({restart.manifest.reason}): {what}"
+    return f"recovered from a {restart.kind} ({restart.manifest.reason}): {what}"

@@ -368,7 +368,7 @@ def stdin_of(
     if packet is not None:
         said = (
             f"[System] Woken to go on ({packet.reason}). "
-            "The resume packet stands in the next line, the message after it."
+            "The next line has the resume packet; the message follows."
         )
         return f"{said}\n{_one_line(packet)}\n\n{message.text}"
     if resumed is None:
@@ -377,7 +377,7 @@ def stdin_of(
     # tell them apart.
     said = (
         f"[System] Resumed after an interruption ({resumed.reason.value}). "
-        "What is known stands in the next line, the message after it."
+        "The next line has what is known; the message follows."
     )
     return f"{said}\n{_one_line(resumed)}\n\n{message.text}"
 

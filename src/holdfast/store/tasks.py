@@ -525,13 +525,15 @@ def _told(row: Row) -> tuple[bytes, bytes]:
     return digests[:-_DIGEST_BYTES], digests[-_DIGEST_BYTES:]
 
 
-def resolve(tx: Tx, noun: str, query: str, prefix: str, **more: object) -> str:
+def resolve(
+    tx: Tx, noun: str, query: str, prefix: str, *, shown_by: str | None = None, **more: object
+) -> str:
     """The one id of a noun that begins with a prefix."""
     check_id(noun, prefix)
     params = {"low": prefix, "high": prefix + LAST, **more}
     found = [str(row[0]) for row in tx.statements.all(query, params)]
     if not found:
-        raise NotFound(noun, prefix)
+        raise NotFound(noun, prefix, shown_by=shown_by)
     if len(found) > 1 and found[0] != prefix:
         raise AmbiguousId(noun, prefix, found)
     return found[0]

@@ -386,7 +386,7 @@ def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, no
         packed = pack(encoded, tx.sealing)
         task = tx.tasks.lock(task_id)
         if task.has_ended:
-            raise IllegalMove("task", task_id, task.status.value, "a task that receives messages")
+            raise IllegalMove("task", task_id, task.status.value, "sent a message")
         tx.blobs.keep(task_id, packed)
         is_new = tx.mail.send(task_id, topic=topic, body=packed.stored, sender=sender, key=key, now=now)
         if is_new:

@@ -52,7 +52,7 @@ def retrying_flow(
         if not nodes and (flow.has_nodes or flow.blocked_by_task_id is None):
             why = "" if flow.failure is None else f" ({flow.failure.message})"
             remedy = f"retried: nothing of it can be retried{why}; cancel it, or let its controller resume it"
-            raise IllegalMove("flow", flow.id, flow.status.value, remedy, verb="be")
+            raise IllegalMove("flow", flow.id, flow.status.value, remedy)
         task_ids = sorted(node.task_id for node in nodes if node.task_id is not None)
         if not flow.has_nodes and flow.blocked_by_task_id is not None:
             task_ids = [flow.blocked_by_task_id]
@@ -83,7 +83,7 @@ def _check(flow: Flow) -> None:
             "it); if it answered a message, send that again with `holdfast sessions send`",
         )
     if flow.status is not FlowStatus.BLOCKED:
-        raise IllegalMove("flow", flow.id, flow.status.value, "retried: nothing blocks it", verb="be")
+        raise IllegalMove("flow", flow.id, flow.status.value, "retried: nothing blocks it")
     if flow.cancel_requested_at is not None:
         raise Conflict(f"{flow.id} is to be cancelled ({flow.cancel_reason}), so nothing of it is retried")
 

@@ -77,9 +77,9 @@ def _check(tx: Tx, task: Task, *, may_be_cancelled: bool) -> None:
         remedy = (
             f"retried: nothing of it failed; to do it otherwise: holdfast tasks fork {task.id} --at start"
         )
-        raise IllegalMove("task", task.id, task.status.value, remedy, verb="be")
+        raise IllegalMove("task", task.id, task.status.value, remedy)
     if not task.has_ended:
-        raise IllegalMove("task", task.id, task.status.value, "retried: it goes on already", verb="be")
+        raise IllegalMove("task", task.id, task.status.value, "retried: it goes on already")
     if task.session_key is not None and not _is_given_up(tx, task):
         raise Refused(
             f"{task.id} answered a message of the session {task.session_key}, which was told of its end and "

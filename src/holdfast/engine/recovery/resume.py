@@ -490,7 +490,7 @@ def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) 
             return before
         task = tx.tasks.lock(failed.task_id)
         if failed.status is not CheckpointStatus.FAILED_RESUME:
-            raise IllegalMove("checkpoint", failed.id, str(failed.status), "retried", verb="be")
+            raise IllegalMove("checkpoint", failed.id, str(failed.status), "retried")
         document = _open(tx, failed).read_document()  # what cannot be read cannot be retried
         check_flow(tx, task)
         if not tx.tasks.reopen(task, now=now, waits_on="resume"):

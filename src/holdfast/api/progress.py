@@ -107,7 +107,10 @@ def read_progress(
         progress,
         at=now,
         phase=asked.phase,
-        issues=[*issues_of(tx, campaign.id), *campaign_issues(tx, campaign, progress.counts)],
+        issues=[
+            *issues_of(tx, campaign.id),
+            *campaign_issues(tx, campaign, [phase.counts for phase in progress.phases]),
+        ],
         last_checkpoint=last_checkpoint(tx, campaign),
     )
 

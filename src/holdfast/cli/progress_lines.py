@@ -12,6 +12,7 @@ import msgspec
 from holdfast.cli.output import Output, clock_time, counted, percent
 from holdfast.cli.tables import cut, pad, width_of, wrapped
 from holdfast.core.durations import in_one_unit
+from holdfast.core.transitions import CampaignStatus
 from holdfast.views.progress import (
     CampaignProgressView,
     GroupView,
@@ -71,7 +72,7 @@ def draw(view: CampaignProgressView, *, width: int = WIDTH, signs: _Signs | None
         lines.append(layout.row(phase.name, phase.counts, signs, style="bold"))
         if _is_open(phase):
             lines += [layout.row(f"  {one.name}", one.counts, signs) for one in phase.by_priority]
-            lines += _facts(phase, view.at, width)
+            lines += _facts(phase, view, width)
     if view.issues:
         lines += [[], [("needs attention", "bold")]]
         lines += list(_issues(view.issues, width))
@@ -184,7 +185,8 @@ def _is_open(phase: PhaseProgressView) -> bool:
     return bool(has_begun) and bool(counts.running or counts.paused or counts.pending)
 
 
-def _facts(phase: PhaseProgressView, now: datetime | None, width: int) -> Iterator[Line]:
+def _facts(phase: PhaseProgressView, view: CampaignProgressView, width: int) -> Iterator[Line]:
+    assert view.campaign is not None
     parts = []
     if phase.current_batch is not None:
         one = phase.current_batch
@@ -192,7 +194,8 @@ def _facts(phase: PhaseProgressView, now: datetime | None, width: int) -> Iterat
     if phase.next_batch is not None:
         one = phase.next_batch
         parts.append(f"next {one.priority} {one.id} ({one.counts.pending} waiting)")
-    for text in (" · ".join(parts), _rate(phase.rate, now)):
+    goes_on = view.campaign.status == CampaignStatus.RUNNING and phase.rate.left
+    for text in (" · ".join(parts), _rate(phase.rate, view.at) if goes_on else ""):
         for line in wrapped(text, width - 2) if text else ():
             yield [(f"  {line}", "dim")]
 

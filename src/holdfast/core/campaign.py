@@ -137,6 +137,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    # When it was last started, resumed or reopened.
+    ran_since: datetime | None = None
 
 
 class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from holdfast.core.campaign import Campaign
 from holdfast.core.message import plain_line
 from holdfast.core.progress import ItemCounts
@@ -12,8 +14,8 @@ _MAX_REASON_CHARS = 120
 _ALIVE = (CampaignStatus.DRAFT, CampaignStatus.RUNNING, CampaignStatus.PAUSED)
 
 
-def campaign_issues(tx: Tx, campaign: Campaign, counts: ItemCounts) -> list[str]:
-    """One sentence each, with the command that helps; `counts` are those of the phases that are shown."""
+def campaign_issues(tx: Tx, campaign: Campaign, counts: Sequence[ItemCounts]) -> list[str]:
+    """One sentence each, with the command that helps; `counts` are those of each phase."""
     name = campaign.name
     issues = []
     if campaign.status is CampaignStatus.PAUSED:
@@ -21,14 +23,29 @@ def campaign_issues(tx: Tx, campaign: Campaign, counts: ItemCounts) -> list[str]
         issues.append(f"paused ({reason}): holdfast campaign resume {name}")
     if campaign.status is CampaignStatus.DRAFT:
         issues.append(f"not started: holdfast campaign start {name}")
-    if counts.failed:
-        what = "1 item failed" if counts.failed == 1 else f"{counts.failed} items failed"
-        issues.append(f"{what}: holdfast campaign retry {name}")
+    issues += _failed(campaign, counts)
     issues += [
         f"no worker knows the task {task}: holdfast worker MODULE (the module of {task})"
         for task in unknown_tasks(tx, campaign)
     ]
     return issues
+
+
+def _failed(campaign: Campaign, counts: Sequence[ItemCounts]) -> Iterator[str]:
+    """What failed, and what waits for it in later phases."""
+    failed = sum(one.failed for one in counts)
+    if failed:
+        ended = "ended as failed, " if campaign.status is CampaignStatus.FAILED else ""
+        yield f"{ended}{_items(failed)} failed: holdfast campaign retry {campaign.name}"
+    for number, phase in enumerate(campaign.spec.phases):
+        held = sum(counts[need].failed for need in campaign.spec.all_needs_of(number))
+        waiting = min(held, counts[number].pending)
+        if waiting:
+            yield f"{_items(waiting)} cannot start in {phase.name}: a phase before it failed"
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count:,} items"
 
 
 def unknown_tasks(tx: Tx, campaign: Campaign) -> list[str]:

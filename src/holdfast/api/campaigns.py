@@ -22,6 +22,7 @@ from holdfast.engine.campaigns.trouble import campaign_issues, unknown_tasks
 from holdfast.engine.ledger.item_slots import CAMPAIGN_SCOPE
 from holdfast.store.campaign_pages import ItemFilter
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.projection import Projection
 from holdfast.views.campaigns import (
     CampaignDetailView,
     CampaignLineView,
@@ -161,15 +162,15 @@ def all_counts(tx: Tx, campaign: Campaign) -> ItemCounts:
 # --- one campaign
 
 
-def read_campaign(tx: Tx, asked: CampaignAsked, *, reach: Reach = EVERYTHING) -> CampaignDetailView:
-    return detail_of(tx, reached_campaign(tx, asked.campaign, reach))
-
-
-def detail_of(tx: Tx, campaign: Campaign) -> CampaignDetailView:
-    spec = campaign.spec
+def read_campaign(
+    tx: Tx, asked: CampaignAsked, *, projection: Projection, reach: Reach = EVERYTHING
+) -> CampaignDetailView:
+    campaign = reached_campaign(tx, asked.campaign, reach)
+    spec, proofs = campaign.spec, projection.proofs
     counts = totals_of(counts_of_phases(tx, campaign))
-    unknown = unknown_tasks(tx, campaign)
-    issues = [*issues_of(tx, campaign.id), *campaign_issues(tx, campaign, counts)]
+    unknown = unknown_tasks(tx, campaign, proofs)
+    own_issues = campaign_issues(tx, campaign, counts, now=projection.now, proofs=proofs)
+    issues = [*issues_of(tx, campaign.id), *own_issues]
     return CampaignDetailView(
         campaign=CampaignView.of(campaign),
         batch_size=spec.batch_size,

@@ -25,6 +25,7 @@ from holdfast.engine.campaigns.report import (
 )
 from holdfast.engine.campaigns.trouble import campaign_issues
 from holdfast.store import Tx
+from holdfast.store.boot_proofs import NO_PROOFS, BootProofs
 from holdfast.store.campaign_pages import ItemFilter
 
 # The largest context document, also indented, whatever the number of items and the length of names.
@@ -124,13 +125,14 @@ def read_context(
     now: datetime,
     phase: str | None = None,
     issues: Sequence[str] = (),
+    proofs: BootProofs = NO_PROOFS,
 ) -> ContextDocument:
     """The context document of one phase, by default of the current one. The number of its reads does not grow
     with the number of items. Raised alerts come first, and `issues` after those of the campaign itself."""
     number = current_phase(tx, campaign) if phase is None else campaign.spec.number_of(phase)
     by_priority = counts_of_phases(tx, campaign)
     found = phase_progress(tx, campaign, number, by_priority, now=now, most_categories=0)
-    own_issues = campaign_issues(tx, campaign, totals_of(by_priority))
+    own_issues = campaign_issues(tx, campaign, totals_of(by_priority), now=now, proofs=proofs)
     return context_of(
         found,
         has_ended=campaign.ended_at is not None,

@@ -183,4 +183,5 @@ def row_from_item_progress(task_id: str, news: ItemProgress) -> Params:
         "items_failed": None if progress is None else progress.failed,
         "last_action": news.last_action,
         "last_action_at": micros_of(news.last_action_at),
+        "note": news.note,
     }

@@ -154,7 +154,7 @@ UPDATE item_phases
        subtask = COALESCE(:subtask, subtask), items_total = COALESCE(:items_total, items_total),
        items_done = COALESCE(:items_done, items_done), items_failed = COALESCE(:items_failed, items_failed),
        last_action = COALESCE(:last_action, last_action), last_action_at = COALESCE(:last_action_at, last_action_at),
-       updated_at = :now
+       note = COALESCE(:note, note), updated_at = :now
  WHERE task_id = :task_id AND status IN ('running', 'paused');
 
 -- name: meet_phase_need

@@ -40,7 +40,8 @@ def test_a_campaign_without_a_living_worker_says_so(
         worker.send(signal.SIGKILL)
         worker.end()
 
-    issues = run("progress", "k1", "--context", *where).json["issues"]
+    context = run("progress", "k1", "--context", *where).json
+    issues = context["issues"]
     screen = run("progress", "k1", *where).out
     shown = run("campaign", "show", "k1", *where).out
     agents = run("agents", "list", "--campaign", "k1", "--json", *where).json["agents"]
@@ -48,6 +49,7 @@ def test_a_campaign_without_a_living_worker_says_so(
     status = run("status", "--json", *where).json
 
     assert healthy["issues"] == []
+    assert context["eta"] is None
     assert issues[0].startswith("no process carries its 2 running items since 20")
     assert issues[0].endswith(" UTC: holdfast worker MODULE")
     assert issues[1:] == ["no worker knows the task hold: holdfast worker MODULE (the module of hold)"]

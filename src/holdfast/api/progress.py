@@ -104,7 +104,7 @@ def read_progress(
     campaign = shown_campaign(tx, asked.campaign, reach)
     if asked.phase is not None:
         campaign.spec.number_of(asked.phase)
-    progress = progress_of(tx, campaign, now=now)
+    progress = progress_of(tx, campaign, now=now, proofs=projection.proofs)
     return CampaignProgressView.of(
         progress,
         at=now,

@@ -196,7 +196,8 @@ def _follow(
         ) as live,
     ):
         while _goes_on(view):
-            live.update(_text(draw(view, width=_width())), refresh=True)
+            size = shutil.get_terminal_size()
+            live.update(_text(draw(view, width=size.columns, height=size.lines)), refresh=True)
             time.sleep(every)
             began = time.monotonic()
             view = look()

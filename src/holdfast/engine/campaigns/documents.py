@@ -20,6 +20,7 @@ from holdfast.engine.campaigns.report import (
     counts_of_phases,
     current_phase,
     has_open,
+    living_boots,
     phase_progress,
     totals_of,
 )
@@ -130,8 +131,8 @@ def read_context(
     """The context document of one phase, by default of the current one. The number of its reads does not grow
     with the number of items. Raised alerts come first, and `issues` after those of the campaign itself."""
     number = current_phase(tx, campaign) if phase is None else campaign.spec.number_of(phase)
-    by_priority = counts_of_phases(tx, campaign)
-    found = phase_progress(tx, campaign, number, by_priority, now=now, most_categories=0)
+    by_priority, living = counts_of_phases(tx, campaign), living_boots(tx, proofs)
+    found = phase_progress(tx, campaign, number, by_priority, living, now=now, most_categories=0)
     own_issues = campaign_issues(tx, campaign, totals_of(by_priority), now=now, proofs=proofs)
     return context_of(
         found,
@@ -146,7 +147,9 @@ def read_phase_document(
 ) -> PhaseDocument:
     """The document of one phase, by default of the current one."""
     number = current_phase(tx, campaign) if phase is None else campaign.spec.number_of(phase)
-    found = phase_progress(tx, campaign, number, counts_of_phases(tx, campaign), now=now, most_categories=0)
+    found = phase_progress(
+        tx, campaign, number, counts_of_phases(tx, campaign), living_boots(tx), now=now, most_categories=0
+    )
     first = tx.campaign_pages.items(campaign.id, number, ItemFilter(), limit=1)
     batch = None if found.current is None else _current_batch(tx, campaign, found, found.current, now)
     starts = [one.at.started_at for one in first] + ([] if batch is None else [batch.started_at])

@@ -9,6 +9,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.core.campaign import Campaign, ItemPhase
+from holdfast.core.claim import Boot
 from holdfast.core.progress import (
     CountKind,
     ItemCounts,
@@ -23,6 +24,7 @@ from holdfast.core.progress import (
 )
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.store import Tx
+from holdfast.store.boot_proofs import NO_PROOFS, BootProofs
 
 # The rate is that of the last hour.
 _RATE_WINDOW = timedelta(minutes=65)
@@ -73,11 +75,14 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
         return self.phases[_current(self.campaign, [phase.counts for phase in self.phases])]
 
 
-def progress_of(tx: Tx, campaign: Campaign, *, now: datetime) -> CampaignProgress:
+def progress_of(
+    tx: Tx, campaign: Campaign, *, now: datetime, proofs: BootProofs = NO_PROOFS
+) -> CampaignProgress:
     """Read from the counts: what it costs does not grow with the number of items."""
-    by_priority = counts_of_phases(tx, campaign)
+    by_priority, living = counts_of_phases(tx, campaign), living_boots(tx, proofs)
     phases = tuple(
-        phase_progress(tx, campaign, number, by_priority, now=now) for number in range(len(by_priority))
+        phase_progress(tx, campaign, number, by_priority, living, now=now)
+        for number in range(len(by_priority))
     )
     return CampaignProgress(campaign=campaign, phases=phases)
 
@@ -135,13 +140,9 @@ def _left(campaign: Campaign, counts: Sequence[ItemCounts], number: int) -> int:
     return max(0, counts[number].pending - held) + counts[number].running
 
 
-def _went_on_at(tx: Tx, campaign: Campaign) -> datetime | None:
-    """When work on the campaign last began or went on: it was started or resumed, or the oldest of the living
-    processes that can do its tasks began after a crash."""
-    tasks = {phase.task for phase in campaign.spec.phases}
-    able = [one for one in tx.boots.alive() if one.task_names is None or not tasks.isdisjoint(one.task_names)]
-    moments = [campaign.ran_since, min((one.started_at for one in able), default=None)]
-    return max((one for one in moments if one is not None), default=None)
+def living_boots(tx: Tx, proofs: BootProofs = NO_PROOFS) -> list[Boot]:
+    """The processes of this ledger that may be alive: those that are not proved dead."""
+    return [boot for boot in tx.boots.alive() if not proofs.has_died(boot)]
 
 
 def batches_of(
@@ -163,12 +164,15 @@ def phase_progress(
     campaign: Campaign,
     number: int,
     by_priority: Sequence[Mapping[str, ItemCounts]],
+    living: Sequence[Boot],
     *,
     now: datetime,
     most_categories: int = MOST_CATEGORIES,
 ) -> PhaseProgress:
     """How far the items are in one phase; `by_priority` has the counts of all phases. There is an estimate
-    only while the campaign runs."""
+    only while the campaign runs and a living process can do the task of the phase."""
+    task = campaign.spec.phases[number].task
+    able = [boot.started_at for boot in living if boot.task_names is None or task in boot.task_names]
     counts = totals_of(by_priority)
     prefix = noun_of(campaign.id, number, CountKind.SPAN, "")
     spans = tx.campaigns.counts_under(prefix, after=span_of(now - _RATE_WINDOW))
@@ -179,7 +183,8 @@ def phase_progress(
         done,
         left=_left(campaign, counts, number),
         started_at=campaign.started_at,
-        went_on_at=_went_on_at(tx, campaign),
+        # It was started or resumed, or the oldest of the processes that can do it began after a crash.
+        went_on_at=max((at for at in (campaign.ran_since, min(able, default=None)) if at), default=None),
         now=now,
     )
     by_category: dict[str, ItemCounts] = {}
@@ -192,7 +197,7 @@ def phase_progress(
         by_priority=dict(by_priority[number]),
         by_category=dict(islice(by_category.items(), most_categories)),
         has_more_categories=len(by_category) > most_categories,
-        rate=rate if campaign.status is CampaignStatus.RUNNING else rate.without_estimate(),
+        rate=rate if able and campaign.status is CampaignStatus.RUNNING else rate.without_estimate(),
         current=_batch_of(tx, campaign, number, running),
         following=_batch_of(tx, campaign, number, upcoming),
     )

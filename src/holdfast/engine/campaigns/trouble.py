@@ -10,6 +10,7 @@ from holdfast.core.message import plain_line
 from holdfast.core.progress import ItemCounts
 from holdfast.core.projection import is_gone
 from holdfast.core.transitions import CampaignStatus
+from holdfast.engine.campaigns.report import living_boots
 from holdfast.store import Tx
 from holdfast.store.boot_proofs import NO_PROOFS, BootProofs
 
@@ -82,9 +83,7 @@ def unknown_tasks(tx: Tx, campaign: Campaign, proofs: BootProofs = NO_PROOFS) ->
     if campaign.status not in _ALIVE:
         return []
     known: set[str] = set()
-    for boot in tx.boots.alive():
-        if proofs.has_died(boot):
-            continue
+    for boot in living_boots(tx, proofs):
         if boot.task_names is None:  # any task, or it did not tell
             return []
         known.update(boot.task_names)

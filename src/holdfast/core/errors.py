@@ -78,6 +78,7 @@ class HoldfastError(Exception):
 # For nouns without a `list` command: the command that shows them.
 _SHOWN_BY = {
     "campaign": "campaign list",
+    "campaign checkpoint": "checkpoints list --campaigns",
     "channel": "config explain",
     "delivery": "deliveries list",
     "effect": "tasks list",
@@ -85,7 +86,7 @@ _SHOWN_BY = {
     "firing": "events",
     "schedule": "cron list",
     "flow": "tasks flow list",
-    "item": "campaign items",
+    "item": "campaign items NAME",
     "message": "sessions list",
     "node": "tasks flow show",
     "restart": "gateway restarts",
@@ -103,11 +104,16 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str) -> None:
+    def __init__(self, noun: str, record_id: str, *, campaign: str | None = None) -> None:
+        """`campaign` is the name of the campaign whose item or agent it is."""
         self.noun = noun
         self.record_id = record_id
         command = _SHOWN_BY.get(noun, f"{noun}s list")
-        super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
+        of = ""
+        if campaign is not None:
+            of = f" of {campaign}"
+            command = f"campaign items {campaign}" if noun == "item" else f"{command} --campaign {campaign}"
+        super().__init__(f"no {noun} {record_id!r}{of}; run `holdfast {command}` to see what there is")
 
 
 class NoLedger(NotFound):

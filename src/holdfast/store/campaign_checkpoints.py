@@ -75,12 +75,12 @@ class CampaignCheckpointTable:
     def get(self, checkpoint_id: str) -> CampaignCheckpoint:
         row = self._sql.one("get_campaign_checkpoint", {"id": checkpoint_id})
         if row is None:
-            raise NotFound("checkpoint", checkpoint_id)
+            raise NotFound("campaign checkpoint", checkpoint_id)
         return campaign_checkpoint_from_row(row)
 
     def resolve(self, prefix: str) -> str:
         """The one id with this prefix. Raises NotFound, AmbiguousId."""
-        return resolve(self._tx, "checkpoint", "find_campaign_checkpoints", prefix)
+        return resolve(self._tx, "campaign checkpoint", "find_campaign_checkpoints", prefix)
 
     def latest(self, campaign_id: str) -> CampaignCheckpoint | None:
         """The last checkpoint of a campaign; what it costs does not grow with their number."""

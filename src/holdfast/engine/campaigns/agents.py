@@ -104,7 +104,7 @@ def find_agent(
             )
         if found:
             return found[0]
-    raise NotFound("agent", name if campaign is None else f"{name} of {campaign.name}")
+    raise NotFound("agent", name, campaign=None if campaign is None else campaign.name)
 
 
 def oldest_heartbeat(tx: Tx, campaign: Campaign) -> OldestHeartbeat | None:

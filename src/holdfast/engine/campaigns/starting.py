@@ -220,7 +220,7 @@ def _kept(tx: Tx, row: ItemPhase, now: datetime) -> _Kept | None:
 
 def _new_task(campaign: Campaign, row: ItemPhase, record: ItemRecord | None) -> NewTask:
     if record is None:
-        raise NotFound("item", f"at place {row.place} of {campaign.name}")
+        raise NotFound("item", f"at place {row.place}", campaign=campaign.name)
     if record.is_damaged:
         raise RowDamaged("item", f"{record.id} of {campaign.name}")
     if record.is_sealed:

@@ -30,7 +30,11 @@ def campaign_issues(
     process that has died on this machine is known at once, else when its leases have lapsed."""
     name = campaign.name
     issues = []
-    if campaign.status is CampaignStatus.PAUSED:
+    restore = tx.campaign_restores.open_of(campaign.id)
+    if restore is not None:
+        finish = f"holdfast checkpoints restore {restore.checkpoint_id} --apply"
+        issues.append(f"a restore to {restore.checkpoint_id} is not finished: {finish}")
+    elif campaign.status is CampaignStatus.PAUSED:
         reason = plain_line(campaign.reason or "no reason given", _MAX_REASON_CHARS)
         issues.append(f"paused ({reason}): holdfast campaign resume {name}")
     if campaign.status is CampaignStatus.DRAFT:

@@ -86,7 +86,7 @@ _SHOWN_BY = {
     "firing": "events",
     "schedule": "cron list",
     "flow": "tasks flow list",
-    "item": "campaign items NAME",
+    "item": "campaign items",
     "message": "sessions list",
     "node": "tasks flow show",
     "restart": "gateway restarts",

@@ -62,9 +62,12 @@ async def test_a_forced_checkpoint_is_saved_by_the_service_that_saves_campaigns(
 
     field.clock.advance(minutes=2)
     await watch.run_once()
+    (alert,) = field.alerts()
+    done = field.actions(alert)["force_checkpoint"]
     saved = await saver.run_once()
     after = await field.ticks(watch, minutes=6)
 
+    assert done.outcome == "rd-os is saved now; look: holdfast checkpoints list --campaign rd-os"
     assert [one.name for one in saved] == ["alert-old"]
     assert sum(len(one.cleared) for one in after) == 1
     assert field.notices() == []

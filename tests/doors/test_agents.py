@@ -124,6 +124,20 @@ def a_start(number: int) -> StartRecord:
     )
 
 
+def test_one_of_a_kind_is_counted_in_the_singular(run: Run, ledger: Opens) -> None:
+    counts = dict.fromkeys(("campaigns", "agentsKnown", "deadProcesses", "runsDue", "needsReview"), 1)
+    step = StepRecord(step=StartStep.LOAD, began_at=START, ended_at=START, counts=counts | {"tasks": 2})
+    start = StartRecord(
+        boot_id=BootId("boot_1"), role="worker", host="vm", pid=7, began_at=START, steps=(step,)
+    )
+    with ledger() as store:
+        store.write_now(lambda tx: tx.starts.save(start))
+
+    said = " ".join(run("status", "--recovery").out.split())
+
+    assert "1 campaign, 1 agent known, 1 dead process, 1 run due, 1 needs review, 2 tasks" in said
+
+
 def test_a_start_that_was_cut_off_is_shown_with_what_it_had_found(run: Run, ledger: Opens) -> None:
     with ledger() as store:
         store.write_now(lambda tx: tx.starts.save(a_start(1)))

@@ -226,14 +226,17 @@ def test_items_that_do_not_stop_leave_the_campaign_paused_and_say_the_next_comma
     refused = run("campaign", "start", "rd-os")
     assert refused.status == 3
     assert "is under way; finish it first" in refused.err
+    finish = f"a restore to {milestone} is not finished: holdfast checkpoints restore {milestone} --apply"
+    assert run("progress", "rd-os", "--context").json["issues"][0] == finish
+    assert finish in run("campaign", "show", "rd-os", "--json").json["issues"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("restore", "checkpoint-x"), 4, "no checkpoint"),
+        (("restore", "checkpoint-x"), 4, "no campaign checkpoint"),
         (("restore", "checkpoint-../x"), 2, "an id has"),
-        (("show", "checkpoint-x"), 4, "no checkpoint"),
+        (("show", "checkpoint-x"), 4, "run `holdfast checkpoints list --campaigns`"),
         (("list", "--campaign", "nope"), 4, "no campaign"),
         (("list", "--campaign", "../x"), 2, "no name of a campaign"),
         (("list", "--kind", "milestone"), 2, "give either --campaign NAME or --campaigns"),

@@ -75,7 +75,7 @@ ASKED: dict[str, Callable[[Tx, str], object]] = {
             )
         ],
         [read_flow(tx, FlowPartsAsked(flow_id=flow.id), projection=PROJECTION) for flow in tx.flows.page()],
-        read_overview(tx, SystemClock()),
+        read_overview(tx, SystemClock(), PROJECTION),
     ),
     "counts": lambda tx, _: TaskCounts.of(tx),
     "audit": lambda tx, _: Audit(tx, now=later(days=1)).report(),

@@ -112,7 +112,7 @@ def force_checkpoint(tx: Tx, alert: Alert, rule: AlertRule, now: datetime) -> st
     campaign = tx.campaigns.get(alert.subject)
     tx.campaign_saves.want(campaign.id, f"alert-{rule.name}", now=now)
     tx.hint("campaigns")
-    return f"{campaign.name} is saved now; look: holdfast checkpoints list"
+    return f"{campaign.name} is saved now; look: holdfast checkpoints list --campaign {campaign.name}"
 
 
 ACTS: dict[AlertActionKind, Act] = {

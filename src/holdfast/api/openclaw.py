@@ -152,9 +152,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
                 None,
             )
             if checkpoint is None:
-                raise IllegalMove(
-                    "task", task.id, task.status.value, "retried: no resume of it has failed", verb="be"
-                )
+                raise IllegalMove("task", task.id, task.status.value, "retried: no resume of it has failed")
             retrying(checkpoint.id, now=now)(tx)
         except HoldfastError as error:
             return TaskRetried(task_id=task_id, ok=False, reason=str(error))

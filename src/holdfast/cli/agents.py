@@ -101,7 +101,7 @@ def list_them(
             if ledger is None:
                 view = _without_ledger(asked, own)
             else:
-                view = ledger.read_now(lambda tx: read_agents(tx, asked, own))
+                view = ledger.read_now(lambda tx: read_agents(tx, asked, own, projection=call.projection()))
     if view.settings_refused is not None:
         call.output.say(
             f"{view.settings_refused}; the gateway still uses these agents; see `holdfast config check`"
@@ -200,7 +200,7 @@ def show_agent(call: Invocation, agent: str, campaign: str | None) -> None:
         own = _own(call)
         try:
             with call.reading() as ledger:
-                view = ledger.read_now(lambda tx: read_agent(tx, asked, own))
+                view = ledger.read_now(lambda tx: read_agent(tx, asked, own, projection=call.projection()))
         except NoLedger:
             raise NotFound("agent", agent) from None
     call.output.show(view, lambda: _print_agent(call, view, call.clock.now()))

@@ -102,7 +102,7 @@ def progress(
             call.look(
                 "progress.context",
                 asked,
-                lambda tx: read_context_document(tx, asked, now=call.clock.now()),
+                lambda tx: read_context_document(tx, asked, projection=call.projection()),
                 ContextDocument,
             )
         )
@@ -166,7 +166,7 @@ def _looking(call: Invocation, asked: CampaignProgressAsked) -> Iterator[Callabl
         return
     with call.reading() as ledger:
         yield lambda: remember(
-            ledger.read_now(lambda tx: read_progress(tx, now_asked(), now=call.clock.now()))
+            ledger.read_now(lambda tx: read_progress(tx, now_asked(), projection=call.projection()))
         )
 
 
@@ -196,7 +196,9 @@ def _follow(
         ) as live,
     ):
         while _goes_on(view):
-            live.update(_text(draw(_to_copy(call, view), width=_width())), refresh=True)
+            size = shutil.get_terminal_size()
+            shown = draw(_to_copy(call, view), width=size.columns, height=size.lines)
+            live.update(_text(shown), refresh=True)
             time.sleep(every)
             began = time.monotonic()
             view = look()

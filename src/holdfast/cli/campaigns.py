@@ -139,7 +139,12 @@ def _print_page(output: Output, view: CampaignPageView, now: datetime) -> None:
 def show_campaign(call: Invocation, campaign: str) -> None:
     """One campaign: its limits, its phases with their tasks and counts, and what needs attention."""
     asked = CampaignAsked(campaign=campaign)
-    view = call.look("campaigns.get", asked, lambda tx: read_campaign(tx, asked), CampaignDetailView)
+    view = call.look(
+        "campaigns.get",
+        asked,
+        lambda tx: read_campaign(tx, asked, projection=call.projection()),
+        CampaignDetailView,
+    )
     call.output.show(view, lambda: _print_campaign(call, view))
 
 

@@ -84,7 +84,7 @@ def _read_ledger(call: Invocation) -> dict[str, object]:
                 return {}
             held = ledger.held_why()
             holds = [] if held is None else [HoldView.of(Hold(why=held, remedy=ACCEPT))]
-            found = ledger.read_now(lambda tx: read_overview(tx, call.clock))
+            found = ledger.read_now(lambda tx: read_overview(tx, call.clock, call.projection()))
             return msgspec.structs.asdict(found) | {"holds": holds, "key_problem": _key_problem(call, ledger)}
     except (StoreUnavailable, RowDamaged) as error:
         return {"ledger_problem": one_line(str(error), MAX_REASON_CHARS), "is_counted": False}

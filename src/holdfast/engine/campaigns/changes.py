@@ -88,6 +88,8 @@ def pausing_campaign(
         if campaign.status is CampaignStatus.PAUSED:
             stay_paused(tx, campaign, now=now)
             return campaign
+        if campaign.status is not CampaignStatus.RUNNING:
+            raise IllegalMove("campaign", campaign.name, campaign.status.value, CampaignStatus.PAUSED.value)
         return moved_campaign(tx, campaign, CampaignStatus.PAUSED, now=now, reason=why)
 
     return pause

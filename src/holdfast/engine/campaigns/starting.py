@@ -234,7 +234,7 @@ def _anew(row: ItemPhase, why: str) -> _Kept:
 
 def _new_task(campaign: Campaign, row: ItemPhase, record: ItemRecord | None) -> NewTask:
     if record is None:
-        raise NotFound("item", f"at place {row.place} of {campaign.name}")
+        raise NotFound("item", f"at place {row.place}", shown_by=f"campaign items {campaign.name}")
     if record.is_damaged:
         raise RowDamaged("item", f"{record.id} of {campaign.name}")
     if record.is_sealed:
@@ -293,6 +293,8 @@ def ending_campaign(campaign_id: str, *, now: datetime) -> Write[Campaign]:
         has_failed = any(tx.item_phases.has(campaign_id, number, ItemStatus.FAILED) for number in numbers)
         to = CampaignStatus.FAILED if has_failed else CampaignStatus.DONE
         reason = "some items failed" if has_failed else None
-        return moved_campaign(tx, campaign, to, now=now, reason=reason)
+        # The caller took `now` before it waited for the lock, and an item may have ended meanwhile.
+        at = max(now, tx.campaign_pages.last_change(campaign_id) or now)
+        return moved_campaign(tx, campaign, to, now=at, reason=reason)
 
     return end

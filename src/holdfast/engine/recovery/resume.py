@@ -35,7 +35,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, RunId, check_id, new_checkpoint_id, new_run_id, new_token
-from holdfast.core.message import CRON_CHANNEL
+from holdfast.core.message import CRON_CHANNEL, plain_line
 from holdfast.core.payload import check_number, clean_text
 from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.step import Artifact, ArtifactState
@@ -51,6 +51,7 @@ from holdfast.engine.ledger.ledger import (
     end_task,
     tell_campaign,
     tell_flow,
+    tell_item_progress,
 )
 from holdfast.engine.recovery.attempts import recorded_attempts
 from holdfast.engine.recovery.checkpoints import to_checkpoint
@@ -69,6 +70,7 @@ MAX_CONCURRENCY = 100
 RESUME_CONCURRENCY = 2
 # A checkpoint whose resumers die again and again fails after so many attempts.
 MAX_RESUME_ATTEMPTS = 5
+_MAX_GOAL_CHARS = 80
 # After this many crashes without progress a run is a suspect: its follow-up run runs alone.
 SUSPECT_AFTER = 2
 
@@ -98,8 +100,8 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: tuple[str, ...] = ()
     # Among `followed_up`: suspects whose process died while it ran nothing else.
     blamed: tuple[str, ...] = ()
-    # Among `followed_up`: nothing was saved, so that they start from the beginning.
-    anew: tuple[str, ...] = ()
+    # Among `followed_up`: nothing was saved, so that they begin from the start; with the goal of each task.
+    anew: dict[str, str] = {}
 
     def __add__(self, other: Resumed) -> Resumed:
         return Resumed(
@@ -107,7 +109,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
             failed=self.failed | other.failed,
             cancelled=self.cancelled + other.cancelled,
             blamed=self.blamed + other.blamed,
-            anew=self.anew + other.anew,
+            anew=self.anew | other.anew,
         )
 
 
@@ -303,7 +305,11 @@ class Resumer:
                 followed_up={one.checkpoint.id: one.run_id for one in going_on},
                 cancelled=tuple(one.checkpoint.id for one in ended),
                 blamed=tuple(one.checkpoint.id for one in going_on if _is_to_blame(one.document)),
-                anew=tuple(one.checkpoint.id for one in going_on if _has_nothing(one.document)),
+                anew={
+                    one.checkpoint.id: plain_line(one.document.goal, _MAX_GOAL_CHARS)
+                    for one in going_on
+                    if _has_nothing(one.document)
+                },
             )
 
         return follow_up
@@ -320,6 +326,9 @@ class Resumer:
         tx.tasks.move_many(
             [one.checkpoint.task_id for one in going_on], TaskStatus.PAUSED, TaskStatus.QUEUED, now=now
         )
+        anew = [one.checkpoint.task_id for one in going_on if _has_nothing(one.document)]
+        for task in tx.tasks.get_many(anew).values():
+            tell_item_progress(tx, task, now=now, note="started anew: nothing was saved")
         for one in going_on:
             tx.emit(
                 EventKind.CHECKPOINT_RESUMED,
@@ -329,6 +338,7 @@ class Resumer:
                 run_id=one.run_id,
                 resumes_run_id=one.checkpoint.run_id,
                 reason=one.document.reason.value,
+                is_anew=_has_nothing(one.document),
             )
         tx.hint("runs")
 

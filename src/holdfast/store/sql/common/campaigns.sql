@@ -2,7 +2,7 @@
 -- A new campaign; the same id or name again changes nothing.
 INSERT INTO campaigns
 VALUES (:id, :name, :owner, :spec, :created_at, :digest, :status, :items, :batches, :open_batches, :reason,
-        :updated_at, :started_at, :ended_at)
+        :updated_at, :started_at, :ended_at, :ran_since)
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -39,7 +39,8 @@ SELECT * FROM campaigns WHERE status = :status AND id > :after ORDER BY id LIMIT
 UPDATE campaigns
    SET status = :to, reason = :reason, updated_at = :now,
        started_at = CASE WHEN :to = 'running' THEN COALESCE(started_at, :now) ELSE started_at END,
-       ended_at = CASE WHEN :to IN ('done', 'failed') THEN CAST(:now AS bigint) ELSE NULL END
+       ended_at = CASE WHEN :to IN ('done', 'failed') THEN CAST(:now AS bigint) ELSE NULL END,
+       ran_since = CASE WHEN :to = 'running' THEN :now ELSE ran_since END
  WHERE id = :id AND status IN :sources[]
 RETURNING *;
 
@@ -171,7 +172,7 @@ UPDATE item_phases
        subtask = COALESCE(:subtask, subtask), items_total = COALESCE(:items_total, items_total),
        items_done = COALESCE(:items_done, items_done), items_failed = COALESCE(:items_failed, items_failed),
        last_action = COALESCE(:last_action, last_action), last_action_at = COALESCE(:last_action_at, last_action_at),
-       updated_at = :now
+       note = COALESCE(:note, note), updated_at = :now
  WHERE task_id = :task_id AND status IN ('running', 'paused');
 
 -- name: meet_phase_need

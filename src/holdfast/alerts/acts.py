@@ -10,7 +10,7 @@ from holdfast.config.alerts import HEARTBEAT
 from holdfast.config.conditions import evaluate
 from holdfast.core.alert import Alert, AlertActionKind, AlertRule
 from holdfast.core.transitions import CampaignStatus, ItemStatus
-from holdfast.engine.campaigns.agent_changes import RestartRequest, restarting_agent
+from holdfast.engine.campaigns.agent_changes import AgentRestartRequest, restarting_agent
 from holdfast.engine.campaigns.agents import agent_of_task
 from holdfast.engine.campaigns.changes import pausing_campaign
 from holdfast.store import Tx
@@ -33,7 +33,7 @@ def restart_agent(tx: Tx, alert: Alert, rule: AlertRule, now: datetime) -> str:
             continue
         agent = agent_of_task(tx, campaign, run.task_id)
         if agent is not None and agent.item_status is ItemStatus.RUNNING:
-            silent = RestartRequest(run_id=run.run_id)
+            silent = AgentRestartRequest(run_id=run.run_id)
             write = restarting_agent(
                 campaign.id, agent.id, now=now, reason=f"alert {rule.name}", request=silent
             )

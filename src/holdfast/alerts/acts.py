@@ -13,7 +13,7 @@ from holdfast.core.alert import Alert, AlertActionKind, AlertRule
 from holdfast.core.campaign import Campaign
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import AlertActionStatus, AlertStatus, CampaignStatus, ItemStatus
-from holdfast.engine.campaigns.agent_changes import RestartRequest, restarting_agent
+from holdfast.engine.campaigns.agent_changes import AgentRestartRequest, restarting_agent
 from holdfast.engine.campaigns.agents import agent_of_task
 from holdfast.engine.campaigns.changes import pausing_campaign
 from holdfast.store import Tx, Write
@@ -40,7 +40,7 @@ def restart_silent(tx: Tx, alert: Alert, rule: AlertRule, now: datetime) -> list
             agent_id,
             now=now,
             reason=f"alert {rule.name}",
-            request=RestartRequest(run_id=run_id),
+            request=AgentRestartRequest(run_id=run_id),
         )
         if write(tx).item_status is not ItemStatus.RUNNING:
             restarted.append(agent_id)

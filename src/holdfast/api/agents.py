@@ -21,7 +21,7 @@ from holdfast.core.transitions import CampaignStatus, ItemStatus, RunStatus
 from holdfast.engine.campaigns.agent_changes import (
     PAUSED_BY_OPERATOR,
     RESTARTED_BY_OPERATOR,
-    RestartRequest,
+    AgentRestartRequest,
     pausing_agent,
     restarting_agent,
     resuming_agent,
@@ -212,7 +212,7 @@ def restarting(
         )
 
     # It outlives the write, which may run again after its own commit.
-    request = RestartRequest()
+    request = AgentRestartRequest()
 
     def restart(tx: Tx) -> AgentChangedView:
         agent = _found(tx, asked, reach)

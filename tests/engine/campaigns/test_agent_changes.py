@@ -18,7 +18,7 @@ from holdfast.core.errors import Conflict, NotFound, NotYours
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, ItemStatus, RunStatus
 from holdfast.engine.campaigns.agent_changes import (
-    RestartRequest,
+    AgentRestartRequest,
     pausing_agent,
     restarting_agent,
     resuming_agent,
@@ -193,7 +193,7 @@ async def test_a_restart_of_a_run_that_is_over_leaves_the_next_one_alone(parts: 
     worker = await worker_of(parts, 1)
     await worker.take()
     task_id = await saved(worker)
-    request = RestartRequest(run_id=worker.held[FIRST].claim.run_id)
+    request = AgentRestartRequest(run_id=worker.held[FIRST].claim.run_id)
     await change(parts.store, parts.clock, "restart")
     await worker.stopped(FIRST)
     await worker.take()

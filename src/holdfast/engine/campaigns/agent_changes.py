@@ -65,7 +65,7 @@ def resuming_agent(
     return resume
 
 
-class RestartRequest(msgspec.Struct):
+class AgentRestartRequest(msgspec.Struct):
     """One request to restart an agent. It remembers the run that it saw first, because its write may run
     again after its own commit, when the next run may have begun."""
 
@@ -85,7 +85,7 @@ def restarting_agent(
     now: datetime,
     reason: str = RESTARTED_BY_OPERATOR,
     owner: str | None = None,
-    request: RestartRequest | None = None,
+    request: AgentRestartRequest | None = None,
 ) -> Write[CampaignAgent]:
     """The write that cancels the run of an agent and lets its task go on after its last saved step.
 
@@ -96,7 +96,7 @@ def restarting_agent(
     """
     check_id("campaign", campaign_id)
     why = check_text("reason", reason)
-    asked = RestartRequest() if request is None else request
+    asked = AgentRestartRequest() if request is None else request
 
     def restart(tx: Tx) -> CampaignAgent:
         campaign, found = _found(tx, campaign_id, agent, owner)

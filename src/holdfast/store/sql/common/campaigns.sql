@@ -138,8 +138,8 @@ UPDATE item_phases
  WHERE campaign_id = :campaign_id AND phase = :phase AND place = :place AND status IN ('running', 'paused');
 
 -- name: tasks_that_campaigns_need
--- Those of these tasks that an item still needs: itself, or a task that it comes from, is the task of an item that
--- has not come through, or of a campaign that has not ended, or its effects are kept for the next task of an item.
+-- Those of these tasks that are, or come from, the task of an item that is not done or whose campaign has not ended.
+-- The same for tasks whose effects a restore keeps for the next task of an item.
 WITH RECURSIVE tree (task_id, origin_id) AS (
   SELECT id, id FROM tasks WHERE id IN :ids[]
   UNION

@@ -56,6 +56,12 @@ def test_settings_say_where_they_come_from_and_hide_secrets(visits: Visits, fill
     expect(row).to_contain_text("holdfast.toml")
     expect(visit.page.locator("tr", has_text="gateway.restart.drain_timeout_s")).to_contain_text("default")
     assert "5e5e5e" not in visit.page.content()
+    # The gateway of the tests is started with --port 0.
+    port = visit.page.locator("[id='row-gateway.port']")
+    expect(port.locator("td[data-label=Value]")).to_contain_text("0")
+    expect(port.locator("td[data-label=From]")).to_have_text("the command line")
+    (told,) = filled.gateway.call("config.get", key="gateway.port")["settings"]
+    assert (told["value"], told["source"]) == (0, "the command line")
 
     search = visit.page.get_by_role("searchbox")
     search.fill("agents.sage")

@@ -121,8 +121,10 @@ def test_a_task_is_cancelled_retried_and_forked(visits: Visits, filled: Filled) 
     expect(dialog.locator("input[name=at]").last).to_have_value("turns:3")
     dialog.get_by_role("button", name="Fork", exact=True).click()
     expect(dialog).to_be_hidden()
-    said = visit.page.locator("#toasts .toast").last.inner_text()
-    fork = said.removeprefix("The fork is the new task ").rstrip(".")
+    made = visit.page.locator("#toasts .toast").last.get_by_role("link", name="Open harvest")
+    fork = str(made.get_attribute("href")).rpartition("/")[2]
+    made.click()
+    expect(visit.page).to_have_url(f"{visit.url}/dashboard/tasks/{fork}")
     gateway.until(lambda: status_of(gateway, fork) == "succeeded", "the fork is done")
     turns = gateway.call("ledger.timeline", taskId=fork)["runs"][0]["turns"]
     assert [one["name"] for one in turns] == ["turns:4", "turns:5", "turns:6"]

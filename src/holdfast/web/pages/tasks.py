@@ -14,7 +14,8 @@ from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.views.steps import StepLineView
 from holdfast.views.tasks import TaskDetailView, TaskView
 from holdfast.views.waits import brief_kind, kind_of
-from holdfast.web.page_kinds import Action, Confirmation, Field, Page, Query
+from holdfast.web.page_kinds import Action, Confirmation, Done, Field, Page, Query
+from holdfast.web.queries import page_of
 from holdfast.web.timelines import draw_timeline
 
 LISTED = 50
@@ -144,7 +145,7 @@ async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
         "task": detail.task,
         "lineage": lineage_of(detail),
         "timeline": timeline,
-        "drawing": draw_timeline(timeline),
+        "drawing": draw_timeline(timeline, turns_done=_turns_done(detail)),
         "turns": turns_of(found.steps, {run.id: run.number for run in detail.runs}),
         "steps": found,
         "plan_items": [] if detail.plan is None else detail.plan.items,
@@ -156,15 +157,21 @@ async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
 
 
 async def load_timeline(visitor: Visitor, query: Query) -> dict[str, Any]:
-    timeline = await visitor.ask("ledger.timeline", taskId=query["task"])
+    detail, timeline = await asyncio.gather(
+        visitor.ask("ledger.show", taskId=query["task"]), visitor.ask("ledger.timeline", taskId=query["task"])
+    )
     chosen = query.get("run", "")
     run = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 9 else None
     return {
         "timeline": timeline,
-        "drawing": draw_timeline(timeline, run=run),
+        "drawing": draw_timeline(timeline, run=run, turns_done=_turns_done(detail)),
         "chosen": chosen,
         "choices": [("", "all runs"), *((str(one.number), f"run {one.number}") for one in timeline.runs)],
     }
+
+
+def _turns_done(detail: TaskDetailView) -> int:
+    return sum(one.turns_done for one in detail.loops if "/" not in one.loop)
 
 
 def lineage_of(detail: TaskDetailView) -> list[LineageStep]:
@@ -235,13 +242,13 @@ async def cancel(visitor: Visitor, form: Query) -> str:
 async def ask_retry(visitor: Visitor, query: Query) -> Confirmation:
     task = (await visitor.ask("ledger.show", taskId=query.get("taskId", ""))).task
     says = [task.goal[:300]]
-    if task.failure is not None:
-        says.append(
-            f"It ended as {task.status.replace('_', ' ')}: {task.failure.kind}: {task.failure.message}"
-        )
-    elif task.status == TaskStatus.CANCELLED.value:
+    if task.status == TaskStatus.CANCELLED.value:
         says.append(
             f"It was cancelled: {task.cancel_reason or 'no reason was given'}. It goes on all the same."
+        )
+    elif task.failure is not None:
+        says.append(
+            f"It ended as {task.status.replace('_', ' ')}: {task.failure.kind}: {task.failure.message}"
         )
     says.append(
         "A new run goes on after its last saved step; what failed is tried again, with all attempts anew."
@@ -291,14 +298,16 @@ async def ask_fork(visitor: Visitor, query: Query) -> Confirmation:
     )
 
 
-async def fork(visitor: Visitor, form: Query) -> str:
+async def fork(visitor: Visitor, form: Query) -> Done:
     answer = await visitor.ask(
         "ledger.fork",
         taskId=form.get("taskId", ""),
         at=form.get("at", "").strip() or "start",
         effects=form.get("effects") or "refuse",
     )
-    return f"The fork is the new task {answer.task.id}."
+    return Done(
+        text="The fork is a new task.", link=f"Open {answer.task.name}", href=page_of("tasks", answer.task.id)
+    )
 
 
 PAGES = [

@@ -71,6 +71,12 @@ def test_one_task_shows_its_steps_results_artifacts_decisions_and_events(
     steps = page.locator("table.steps tbody tr")
     expect(steps.filter(has_text="turns:3")).to_have_count(1)
     expect(steps.filter(has_text='{"tree":3,"kind":"apple","weight":10.5}')).to_have_count(1)
+    # The newest first.
+    expect(page.locator("table.steps tr.turn-head").last).to_contain_text("turns:1")
+    page.get_by_role("region", name="Turns and steps").get_by_role("link", name="From the first one").click()
+    expect(page.locator("table.steps tr.turn-head").first).to_contain_text("turns:1")
+    page.get_by_role("region", name="Turns and steps").get_by_role("link", name="The newest").click()
+    expect(page.locator("table.steps tr.turn-head").last).to_contain_text("turns:1")
     for panel, text in {
         "Result": '"trees": 6',
         "Notes and decisions": "the harvest of 6 trees is complete",
@@ -81,7 +87,7 @@ def test_one_task_shows_its_steps_results_artifacts_decisions_and_events(
     }.items():
         expect(page.get_by_role("region", name=panel)).to_contain_text(text)
     expect(page.get_by_role("img", name="Timeline of harvest: run 1 succeeded")).to_be_visible()
-    page.get_by_role("link", name="From the first one").click()
+    page.get_by_role("region", name="Events").get_by_role("link", name="From the first one").click()
     expect(page.get_by_role("region", name="Events")).to_contain_text("task created")
 
     visit.goto(f"/dashboard/tasks/{ids['failed 1']}")

@@ -21,6 +21,10 @@ from holdfast.web.timelines import draw_timeline
 LISTED = 50
 STEPS = 30
 EVENTS = 30
+# The page of steps that begins with the first one.
+FIRST = "first"
+# So many turns without steps are passed over at once, and so often.
+EMPTY_TURNS, PASSED_OVER = 200, 10
 _STATUSES = [
     TaskStatus.RUNNING,
     TaskStatus.QUEUED,
@@ -133,11 +137,10 @@ class LineageStep(msgspec.Struct, frozen=True, kw_only=True):
 async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
     task_id = query["task"]
     events: dict[str, Any] = {"after": query["events"]} if query.get("events") else {}
-    steps: dict[str, Any] = {"pageToken": query["steps"]} if query.get("steps") else {}
     detail, timeline, found, feed = await asyncio.gather(
         visitor.ask("ledger.show", taskId=task_id),
         visitor.ask("ledger.timeline", taskId=task_id),
-        visitor.ask("ledger.steps", taskId=task_id, limit=STEPS, **steps),
+        _steps(visitor, task_id, query.get("steps")),
         visitor.ask("events.list", taskId=task_id, limit=EVENTS, **events),
     )
     return {
@@ -146,7 +149,7 @@ async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
         "lineage": lineage_of(detail),
         "timeline": timeline,
         "drawing": draw_timeline(timeline, turns_done=_turns_done(detail)),
-        "turns": turns_of(found.steps, {run.id: run.number for run in detail.runs}),
+        "turns": _in_order(turns_of(found.steps, {run.id: run.number for run in detail.runs}), query, found),
         "steps": found,
         "plan_items": [] if detail.plan is None else detail.plan.items,
         "kept_values": detail.values,
@@ -154,6 +157,26 @@ async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
         "next_event": feed.next_position if len(feed.events) == EVENTS and events else None,
         "may": what_may_be_done(detail),
     }
+
+
+async def _steps(visitor: Visitor, task_id: str, page: str | None) -> Any:
+    """The newest steps, or a page from the first one on; pages of turns without steps are passed over."""
+    asked: dict[str, Any] = {"newest": True}
+    if page:
+        asked = {} if page == FIRST else {"pageToken": page}
+    found = await visitor.ask("ledger.steps", taskId=task_id, limit=STEPS, **asked)
+    for _ in range(PASSED_OVER):
+        if found.steps or found.problems or found.next_page_token is None:
+            break
+        token = found.next_page_token
+        found = await visitor.ask("ledger.steps", taskId=task_id, limit=EMPTY_TURNS, pageToken=token)
+    return found
+
+
+def _in_order(turns: list[TurnGroup], query: Query, found: Any) -> list[TurnGroup]:
+    """Newest first, unless they are a page of several."""
+    is_all = not query.get("steps") and found.next_page_token is None
+    return turns[::-1] if is_all else turns
 
 
 async def load_timeline(visitor: Visitor, query: Query) -> dict[str, Any]:

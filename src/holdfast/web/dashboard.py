@@ -16,7 +16,7 @@ from starlette.routing import Route, Router
 
 from holdfast.views.browser import VISITOR, NotAnswered, Visitor
 from holdfast.web.files import StaticFiles
-from holdfast.web.page_kinds import ADMIN, WRITE, Action, Done, Page
+from holdfast.web.page_kinds import ADMIN, WRITE, Action, ActionDone, Page
 from holdfast.web.words import in_plain_words
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Pages:
             except NotAnswered as error:
                 refused = error
             else:
-                told = done if isinstance(done, Done) else Done(text=done)
+                told = done if isinstance(done, ActionDone) else ActionDone(text=done)
                 return _said({"done": told.text, "link": told.link, "href": told.href})
         assert refused is not None
         return _said({"error": in_plain_words(str(refused)), "code": refused.code}, status=refused.status)

@@ -61,7 +61,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ActionDone(msgspec.Struct, frozen=True, kw_only=True):
     """What an action did, in a sentence, with the page of what it created."""
 
     text: str
@@ -77,5 +77,5 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     # Says what it will do; reads what it must.
     ask: Callable[[Visitor, Query], Awaitable[Confirmation]]
     # Does it, and returns what became of it in a sentence.
-    act: Callable[[Visitor, Query], Awaitable[str | Done]]
+    act: Callable[[Visitor, Query], Awaitable[str | ActionDone]]
     needs: str = WRITE

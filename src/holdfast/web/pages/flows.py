@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.web.flow_graph import draw_flow
-from holdfast.web.page_kinds import Action, Confirmation, Done, Field, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
 from holdfast.web.queries import given, page_of
 from holdfast.web.words import noun, plural
 
@@ -82,11 +82,11 @@ async def ask_start(visitor: Visitor, query: Query) -> Confirmation:
     )
 
 
-async def start(visitor: Visitor, form: Query) -> Done:
+async def start(visitor: Visitor, form: Query) -> ActionDone:
     if not form.get("name"):
         raise NotAnswered("bad_input", "choose a flow", status=HTTPStatus.BAD_REQUEST)
     created = await visitor.ask("flows.start", **given(form, "name", "goal"))
-    return Done(text="Started.", link=f"Open {form['name']}", href=page_of("flows", created.flow.id))
+    return ActionDone(text="Started.", link=f"Open {form['name']}", href=page_of("flows", created.flow.id))
 
 
 async def _names(visitor: Visitor) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.clock import SystemClock, from_micros
 from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.web.calendars import MONTH, WEEK, days_of, known_zone, span_of
-from holdfast.web.page_kinds import Action, Confirmation, Done, Field, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
 from holdfast.web.queries import page_of
 
 if TYPE_CHECKING:
@@ -132,11 +132,13 @@ async def ask_run(visitor: Visitor, query: Query) -> Confirmation:
     )
 
 
-async def run(visitor: Visitor, form: Query) -> Done:
+async def run(visitor: Visitor, form: Query) -> ActionDone:
     answer = await visitor.ask("cron.run", id=form["id"], requestId=form.get("requestId") or None)
     if not answer.ran:
         raise NotAnswered("refused", f"it did not fire: {answer.reason}", status=HTTPStatus.CONFLICT)
-    return Done(text=f"{form['id']} fires now.", link="Its firings", href=page_of("schedules", form["id"]))
+    return ActionDone(
+        text=f"{form['id']} fires now.", link="Its firings", href=page_of("schedules", form["id"])
+    )
 
 
 async def ask_pause(visitor: Visitor, query: Query) -> Confirmation:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from holdfast.views.browser import NotAnswered, Visitor
-from holdfast.web.page_kinds import Action, Confirmation, Done, Field, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
 from holdfast.web.queries import page_of
 from holdfast.web.words import plural
 
@@ -116,7 +116,7 @@ async def ask_begin(visitor: Visitor, query: Query) -> Confirmation:  # noqa: AR
     )
 
 
-async def begin(visitor: Visitor, form: Query) -> Done:
+async def begin(visitor: Visitor, form: Query) -> ActionDone:
     name = "-".join(form.get("name", "").split())
     agent = form.get("agent", "")
     await visitor.ask(
@@ -125,7 +125,7 @@ async def begin(visitor: Visitor, form: Query) -> Done:
         message=form.get("message", "").strip(),
         idempotencyKey=form["key"],
     )
-    return Done(
+    return ActionDone(
         text=f"Sent to {agent}.", link=f"Open {name}", href=page_of("sessions", f"agent:{agent}:{name}")
     )
 

@@ -14,7 +14,7 @@ from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.views.steps import StepLineView
 from holdfast.views.tasks import TaskDetailView, TaskView
 from holdfast.views.waits import brief_kind, kind_of
-from holdfast.web.page_kinds import Action, Confirmation, Done, Field, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
 from holdfast.web.queries import page_of
 from holdfast.web.timelines import draw_timeline
 
@@ -321,14 +321,14 @@ async def ask_fork(visitor: Visitor, query: Query) -> Confirmation:
     )
 
 
-async def fork(visitor: Visitor, form: Query) -> Done:
+async def fork(visitor: Visitor, form: Query) -> ActionDone:
     answer = await visitor.ask(
         "ledger.fork",
         taskId=form.get("taskId", ""),
         at=form.get("at", "").strip() or "start",
         effects=form.get("effects") or "refuse",
     )
-    return Done(
+    return ActionDone(
         text="The fork is a new task.", link=f"Open {answer.task.name}", href=page_of("tasks", answer.task.id)
     )
 

@@ -68,7 +68,7 @@ def test_parts_stay_closed_and_open_as_a_person_left_them(visits: Visits, filled
     group.locator("summary").click()
     name = group.get_attribute("id")
     count_readings(page)
-    start(filled.gateway, "water", {"number": 7})
+    start(filled.gateway, "graft", {"pair": 34})
     has_read_again(page)
     expect(page.locator(f"[id='{name}']")).to_have_attribute("open", "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from enum import Enum, auto
+from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
@@ -44,16 +44,16 @@ class _Signs(msgspec.Struct, frozen=True, kw_only=True):
     pending: str = "·"
 
 
-class _Detail(Enum):
+class _Detail(StrEnum):
     """How much is shown, from everything to what is never left out."""
 
-    ALL = auto()
+    ALL = "all"
     # Priorities and facts only of the current phase.
-    CURRENT = auto()
+    CURRENT = "current"
     # No priorities.
-    PHASES = auto()
+    PHASES = "phases"
     # Only the issues and a bar for each phase.
-    LEAST = auto()
+    LEAST = "least"
 
 
 _ASCII = _Signs(done="#", active="+", failed="x", pending=".")

@@ -323,7 +323,7 @@ def test_a_campaign_is_started_paused_resumed_and_retried(run: Run, ledger: Open
     assert resumed.out == "rd-os is running\n"
     assert retried.out == "1 item to be started again; rd-os is running\n"
     assert nothing.out == "nothing failed; rd-os is running\n"
-    assert "no item 'nope' of rd-os; run `holdfast campaign items rd-os`" in unknown.err
+    assert "no item 'nope' in rd-os; run `holdfast campaign items rd-os`" in unknown.err
     assert {f"campaigns.{verb}" for verb in ("create", "add", "start", "pause", "resume", "retry")} <= logged
 
 

@@ -236,7 +236,7 @@ def read_item(tx: Tx, asked: ItemAsked, *, reach: Reach = EVERYTHING) -> ItemDet
     campaign = reached_campaign(tx, asked.campaign, reach)
     item = tx.items.by_ids(campaign.id, [asked.item_id]).get(asked.item_id)
     if item is None:
-        raise NotFound("item", asked.item_id, shown_by=f"campaign items {campaign.name}")
+        raise NotFound("item", asked.item_id, within=campaign.name)
     return ItemDetailView.of(campaign, item, tx.item_phases.of_item(campaign.id, item.place))
 
 

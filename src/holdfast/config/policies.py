@@ -49,10 +49,12 @@ class QuietHoursPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def hours(self) -> QuietHours | None:
         """Raises BadInput with the field and the fix."""
+        end = _time("end", self.end)
+        if self.start is None and self.tz == "UTC":
+            return None  # nothing is declared, so the time zones need not be loaded
         from holdfast.config.timetable import zone_of
 
         zone = zone_of(self.tz)
-        end = _time("end", self.end)
         if self.start is None:
             return None
         start = _time("start", self.start)

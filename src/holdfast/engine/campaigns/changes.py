@@ -301,4 +301,4 @@ def _check_known(tx: Tx, campaign: Campaign, item_ids: Sequence[str]) -> None:
     known = tx.items.by_ids(campaign.id, item_ids)
     for item_id in item_ids:
         if item_id not in known:
-            raise NotFound("item", item_id, shown_by=f"campaign items {campaign.name}")
+            raise NotFound("item", item_id, within=campaign.name)

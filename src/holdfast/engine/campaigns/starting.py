@@ -234,7 +234,7 @@ def _anew(row: ItemPhase, why: str) -> _Kept:
 
 def _new_task(campaign: Campaign, row: ItemPhase, record: ItemRecord | None) -> NewTask:
     if record is None:
-        raise NotFound("item", f"at place {row.place}", shown_by=f"campaign items {campaign.name}")
+        raise NotFound("item", f"at place {row.place}", within=campaign.name)
     if record.is_damaged:
         raise RowDamaged("item", f"{record.id} of {campaign.name}")
     if record.is_sealed:

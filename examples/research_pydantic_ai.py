@@ -1,6 +1,6 @@
 """The research agent with pydantic-ai: its model requests and tool calls are steps of a durable run.
 
-Run it with `python examples/research_pydantic_ai.py`, after `pip install 'holdfast-agents[pydantic-ai]'`.
+Run it with `python examples/research_pydantic_ai.py`, after `pip install '.[pydantic-ai]'` in a checkout.
 Kill it at any moment and start it again: the model is not asked again what it has answered.
 The model is a script, so that no network is needed.
 """

@@ -7,16 +7,18 @@ from datetime import UTC, datetime, time
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
-from holdfast.alerts.acts import ACTS
+from holdfast.alerts.acts import ACTS, pause_campaign
 from holdfast.config.alerts import AlertSettings
 from holdfast.core.alert import AlertActionKind, AlertSeverity
+from holdfast.core.events import EventKind
 from holdfast.core.quiet_hours import QuietHours
 from holdfast.core.transitions import AlertActionStatus, CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.issues import issues_of
 from holdfast.progress.saver import CampaignSaver
-from tests.alerts.field import Field, failing
+from tests.alerts.field import PHONE, Field, failing
 
 PAUSE = AlertSettings(condition="failed_count > 0", action="notify_human + pause_campaign")
 NIGHT = QuietHours(start=time(22), end=time(7), zone=UTC, let_through=frozenset({AlertSeverity.CRITICAL}))
@@ -60,9 +62,12 @@ async def test_a_forced_checkpoint_is_saved_by_the_service_that_saves_campaigns(
 
     field.clock.advance(minutes=2)
     await watch.run_once()
+    (alert,) = field.alerts()
+    done = field.actions(alert)["force_checkpoint"]
     saved = await saver.run_once()
     after = await field.ticks(watch, minutes=6)
 
+    assert done.outcome == "rd-os is saved now; look: holdfast checkpoints list --campaign rd-os"
     assert [one.name for one in saved] == ["alert-old"]
     assert sum(len(one.cleared) for one in after) == 1
     assert field.notices() == []
@@ -92,6 +97,37 @@ async def test_only_the_agents_that_are_silent_are_restarted(field: Field) -> No
     rows = field.store.read_now(lambda tx: tx.item_phases.page(field.campaign.id, 0))
     assert {one.place for one in rows if one.status is not ItemStatus.RUNNING} == {1}
     assert rows[1].status is ItemStatus.PENDING
+
+
+async def test_an_agent_that_falls_silent_while_the_alert_is_raised_is_restarted_too(field: Field) -> None:
+    await field.begin(4)
+    watch = field.watch(agent_down=DOWN)
+    for _ in range(6):
+        field.clock.advance(minutes=2)
+        await _beat(field, "repo-002")
+    await watch.run_once()
+    assert _not_running(field) == {1}
+    # Before the alert is over, another one falls silent.
+    for _ in range(6):
+        field.clock.advance(minutes=2)
+        await _beat(field, "repo-002", "repo-003")
+        await watch.run_once()
+    for _ in range(3):
+        await watch.run_once()
+
+    assert _not_running(field) == {1, 2}
+    assert len(field.alerts()) == len(field.notices()) == 1
+    told = field.store.read_now(lambda tx: tx.events.newest(limit=50))
+    ended = [str(one.facts["outcome"]) for one in told if one.kind is EventKind.ALERT_ACTION_ENDED]
+    assert [one for one in ended if one.startswith("restarted")] == [
+        "restarted repo-002-analyzer",
+        "restarted repo-003-analyzer",
+    ]
+
+
+def _not_running(field: Field) -> set[int]:
+    rows = field.store.read_now(lambda tx: tx.item_phases.page(field.campaign.id, 0))
+    return {one.place for one in rows if one.status is not ItemStatus.RUNNING}
 
 
 async def test_an_agent_that_ends_before_it_is_restarted_is_left_alone(field: Field) -> None:
@@ -212,7 +248,9 @@ async def test_an_action_whose_alert_is_cleared_before_it_worked_is_skipped(fiel
     assert (skipped.status, skipped.outcome) == (AlertActionStatus.SKIPPED, "the alert was cleared before")
 
 
-async def test_without_a_channel_the_outcome_says_what_to_set(field: Field) -> None:
+async def test_without_a_channel_the_outcome_says_what_to_set_and_the_notice_waits_for_one(
+    field: Field,
+) -> None:
     await field.begin()
     watch = field.watch(channels=(), some="failed_count > 0")
     await field.fail(1)
@@ -220,9 +258,52 @@ async def test_without_a_channel_the_outcome_says_what_to_set(field: Field) -> N
 
     (alert,) = field.alerts()
     told = field.actions(alert)["notify_human"]
-    assert told.status is AlertActionStatus.FAILED
+    assert told.status is AlertActionStatus.PENDING
     assert "set gateway.alert_urls" in (told.outcome or "")
     assert field.notices() == []
+
+    watch.options = msgspec.structs.replace(watch.options, channels=(PHONE,))
+    await field.ticks(watch, minutes=20)
+    assert len(field.notices()) == 1
+
+
+async def test_a_notice_without_a_channel_is_given_up_when_its_alert_is_over(field: Field) -> None:
+    await field.begin()
+    watch = field.watch(channels=(), some=AlertSettings(condition="failed_count > 0", clear_after=0))
+    await field.fail(1)
+    await watch.run_once()
+    await field.campaigns.retry("rd-os")
+    await field.fill()
+    await field.ticks(watch, minutes=20)
+
+    (alert,) = field.alerts()
+    assert field.actions(alert)["notify_human"].status is AlertActionStatus.FAILED
+
+
+async def test_a_campaign_whose_condition_is_over_is_not_paused_by_a_late_attempt(field: Field) -> None:
+    await field.begin()
+    attempts = list[int]()
+
+    def pause(tx: Any, alert: Any, rule: Any, now: Any) -> str:
+        attempts.append(len(attempts))
+        if len(attempts) == 1:
+            raise ValueError("it cannot be done now")
+        return pause_campaign(tx, alert, rule, now)
+
+    rule = AlertSettings(condition="failed_count > 0", action="pause_campaign", clear_after="1h")
+    watch = field.watch(acts=ACTS | {AlertActionKind.PAUSE_CAMPAIGN: pause}, some=rule)
+    await field.fail(1)
+    await watch.run_once()
+    await field.campaigns.retry("rd-os")
+    await field.fill()
+
+    await field.ticks(watch, minutes=3)
+
+    (alert,) = field.alerts()
+    assert field.actions(alert)["pause_campaign"].outcome == (
+        "rd-os goes on: the condition is not true any more"
+    )
+    assert (await field.campaigns.get("rd-os")).status is CampaignStatus.RUNNING
 
 
 async def test_a_rule_with_channels_of_its_own_notifies_each_once(field: Field) -> None:

@@ -247,6 +247,14 @@ def test_a_wrong_file_of_alerts_is_refused(tmp_path: Path, content: dict[str, ob
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["", "# alerts:\n", "\n\n"], ids=["empty", "comments", "lines"])
+def test_an_empty_file_of_alerts_switches_no_rule_off(tmp_path: Path, text: str) -> None:
+    write(tmp_path, "config/alerts.yaml", text)
+
+    with pytest.raises(SettingsError, match=r"alerts: \[\]"):
+        load(tmp_path, {})
+
+
 def test_an_empty_list_switches_the_default_rules_off(tmp_path: Path) -> None:
     write(tmp_path, "config/alerts.yaml", "alerts: []\n")
 

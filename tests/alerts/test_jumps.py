@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.config.alerts import AlertSettings
 from tests.alerts.field import Field
 
 AGES = {
@@ -32,6 +33,35 @@ async def test_ages_count_again_after_a_jump(field: Field) -> None:
     await field.ticks(watch, minutes=20, every_s=30)
 
     assert [one.rule for one in field.alerts()] == ["down"]
+
+
+async def test_ages_count_again_after_a_clock_that_was_ahead_is_right_again(field: Field) -> None:
+    await field.begin()
+    watch = field.watch(AGES, is_wary=True)
+    await field.ticks(watch, minutes=1)
+    field.clock.jump(days=1)
+    await field.ticks(watch, minutes=9)
+    field.clock.jump(days=-1)
+
+    await field.ticks(watch, minutes=30, every_s=30)
+
+    assert [one.rule for one in field.alerts()] == ["down"]
+
+
+async def test_a_wait_that_began_while_the_clock_was_ahead_begins_anew(field: Field) -> None:
+    await field.begin()
+    rule = AlertSettings(condition="failed_count > 0", raise_after="5m")
+    watch = field.watch(some=rule)
+    field.clock.jump(days=1)
+    await field.fail(1)
+    await field.ticks(watch, minutes=1)
+    field.clock.jump(days=-1)
+
+    early = await field.ticks(watch, minutes=4)
+    late = await field.ticks(watch, minutes=2)
+
+    assert [one.raised for one in early if one.raised] == []
+    assert sum(len(one.raised) for one in late) == 1
 
 
 async def test_a_restart_after_a_jump_still_knows_of_it(field: Field) -> None:

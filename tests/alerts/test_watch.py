@@ -197,6 +197,32 @@ async def test_two_gateways_raise_one_alert_and_do_each_action_once(field: Field
     assert field.counts() == {"raised": 1}
 
 
+async def test_a_gateway_that_was_frozen_after_its_look_raises_nothing_that_is_over(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await field.begin()
+    rule = AlertSettings(condition="failed_count > 0", action="pause_campaign", clear_after=0)
+    frozen, other = field.watch(place="one", some=rule), field.watch(place="other", some=rule)
+    look = frozen._look
+
+    async def freeze_after_look(board: Any, now: Any) -> Any:
+        found = await look(board, now)
+        await other.run_once()
+        await field.campaigns.start("rd-os")
+        await field.campaigns.retry("rd-os")
+        await field.fill()
+        await field.ticks(other, minutes=1)
+        return found
+
+    monkeypatch.setattr(frozen, "_look", freeze_after_look)
+    await field.fail(1)
+
+    assert (await frozen.run_once()).raised == ()
+
+    assert [one.status for one in field.alerts()] == [AlertStatus.CLEARED]
+    assert (await field.campaigns.get("rd-os")).status is CampaignStatus.RUNNING
+
+
 async def test_a_silenced_rule_records_its_alert_and_does_nothing_until_the_silence_is_over(
     field: Field,
 ) -> None:

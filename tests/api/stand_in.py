@@ -31,6 +31,7 @@ from holdfast.core.manifest import Restart
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.producers.contract import Runtime
+from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.gateway.audit import AuditRecorder
 from holdfast.gateway.gateway import GatewayPhase, GatewayStatus, RestartAnswer, RestartRequest
 from holdfast.gateway.inbox import Inbox
@@ -66,6 +67,7 @@ class StandIn:
         self.clock: Clock = SystemClock()
         self.config = config
         self.sources: dict[str, str] = {}
+        self.tasks: dict[str, TaskDefinition[..., Any]] = {}
         self.inbox = Inbox(store, self.clock)
         self.now = GatewayPhase.SERVING
         self.is_safe = True

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from holdfast.api.agents import AgentRestartAsked, restarting
+from holdfast.core.campaign import Phase
+from holdfast.store import Store
+from holdfast.testing import FakeClock
+from holdfast.views.agents import AgentChangedView
+from holdfast.views.sessions import AgentPageView
 from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, ServedDoors
+from tests.engine.campaigns.campaign_world import CampaignWorker, a_spec, begun, items
+from tests.engine.parts import Parts
 
 PHASES = [{"name": "analysis", "task": "analyse"}, {"name": "migration", "task": "migrate"}]
 
@@ -83,6 +93,30 @@ def test_an_agent_of_a_campaign_is_paused_resumed_and_restarted(house: ServedDoo
     assert "when its campaign, which is draft, does" in resumed["outcome"]
     assert restarted["agent"]["itemStatus"] == "pending"
     assert {"agents.pause", "agents.resume", "agents.restart"} <= {one["action"] for one in entries}
+
+
+def test_the_answer_to_a_restart_says_what_became_of_its_run(store: Store, clock: FakeClock) -> None:
+    async def restart_twice() -> list[AgentChangedView]:
+        parts = await Parts.begin(store, clock)
+        campaign = await begun(store, clock, a_spec(Phase(name="analysis", task="analyse")), items(1))
+        worker = CampaignWorker(parts, campaign)
+        await worker.take()
+        await parts.journal.save_step(worker.held["repo-001/analysis"].claim, "scan", "done")
+        clock.set(clock.now() - timedelta(hours=1))
+        asked = AgentRestartAsked(agent="repo-001-analyzer", campaign="rd-os")
+        write = restarting(asked, AgentPageView(), now=clock.now())
+        first = await store.write(write)
+        await worker.stopped("repo-001/analysis")
+        await worker.take()
+        # The answer to its commit was lost, so it runs again.
+        return [first, await store.write(write)]
+
+    first, again = asyncio.run(restart_twice())
+
+    assert first.outcome.startswith("its run is cancelled; then it goes on")
+    assert first.agent.item_status == "pending"
+    assert again.outcome == "the run that it had is over, and it goes on in a new one already"
+    assert again.agent.item_status == "running"
 
 
 def test_an_agent_of_the_gateway_is_paused_and_resumed_and_cannot_be_restarted(house: ServedDoors) -> None:

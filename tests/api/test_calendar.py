@@ -33,7 +33,7 @@ class House:
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self.clock = clock
         config = Config(agents={"ada": AgentSettings(callable="x:y")})
-        self.gateway = SimpleNamespace(store=store, clock=clock, config=config)
+        self.gateway = SimpleNamespace(store=store, clock=clock, config=config, tasks={})
         self.store = store
         names = ("agent.ada", "report")
         boot = Boot(

@@ -9,7 +9,7 @@ import pytest
 from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, ServedDoors
 
 SECRET = "ghp_" + "C4n4ry" * 6
-RELEASE = [
+RELEASE: list[dict[str, Any]] = [
     {"id": "build", "task": "build"},
     {"id": "test", "task": "test", "needs": ["build"], "results": [{"to": ["path"], "node": "build"}]},
 ]
@@ -57,7 +57,7 @@ def test_the_second_update_for_one_revision_is_refused_with_both_revisions(house
     assert first.status_code == 200
     assert second.status_code == 409
     assert error["details"]["code"] == "revision_mismatch"
-    assert "is at revision 2, and this update was made for revision 1" in error["message"]
+    assert "is at revision 2, and this change was made for revision 1" in error["message"]
 
 
 def test_a_flow_of_nodes_cannot_be_updated_and_is_cancelled_whole(house: ServedDoors) -> None:
@@ -115,6 +115,10 @@ def test_an_owners_token_sees_and_changes_only_its_own_flows(house: ServedDoors)
         ("flows.create", {"name": "x", "nodes": [{"id": "a", "task": "a", "needs": ["b"]}]}),
         ("flows.create", {"name": "x", "nodes": [{"id": "a", "task": "agent.main"}]}),
         ("flows.create", {"name": "x", "nodes": [{"id": "a", "task": "a", "arguments": [1]}]}),
+        (
+            "flows.create",
+            {"name": "x", "nodes": [RELEASE[0], RELEASE[1] | {"results": [{"to": [], "node": "build"}]}]},
+        ),
         ("flows.create", {"name": "x\x1b", "controller": "c"}),
         ("flows.create", {"name": "x", "mode": "both"}),
         ("flows.create", {"name": "x", "controller": "c", "state": "x" * 300_000}),

@@ -16,7 +16,8 @@ from holdfast.config.sections import AgentSettings, Config, CronSettings
 from holdfast.core.claim import Boot
 from holdfast.core.errors import BadInput, HoldfastError, NotFound, Refused
 from holdfast.core.ids import BootId
-from holdfast.testing import FakeClock, memory_store
+from holdfast.schedule.cron import Cron
+from holdfast.testing import FakeClock, RepeatingStore, memory_store
 from tests.builders import START
 
 OPERATOR = Caller(who="operator", scopes=frozenset({READ, WRITE, ADMIN}))
@@ -36,6 +37,9 @@ ADDED = {
 }
 
 
+REPORT = {"kind": "task", "task": "report"}
+
+
 class House:
     """The methods over a store in memory, on which a process hosts the agent ada and knows one task."""
 
@@ -45,7 +49,7 @@ class House:
             agents={"ada": AgentSettings(callable="x:y")},
             cron=CronSettings(max_per_agent=1, min_agent_interval_s=600.0),
         )
-        self.gateway = SimpleNamespace(store=self.store, clock=self.clock, config=config)
+        self.gateway = SimpleNamespace(store=self.store, clock=self.clock, config=config, tasks={})
         boot = Boot(
             id=BootId("boot_1"),
             host="here",
@@ -55,6 +59,13 @@ class House:
             task_names=("agent.ada", "cron.command", "report"),
         )
         self.store.write_now(lambda tx: tx.boots.begin(boot))
+
+    def restart(self, *task_names: str) -> None:
+        """Another gateway takes the place of the first one, and knows other tasks."""
+        boot = Boot(
+            id=BootId("boot_3"), host="here", pid=3, role="gateway", started_at=START, task_names=task_names
+        )
+        self.store.write_now(lambda tx: (tx.boots.end("boot_1", now=START), tx.boots.begin(boot)))
 
     def ask(self, method: str, caller: Caller = OPERATOR, /, **params: Any) -> Any:
         one = METHODS[method]
@@ -98,7 +109,7 @@ def test_a_client_updates_runs_reads_and_removes_a_schedule(house: House) -> Non
         expectedConfigRevision=off["configRevision"],
     )
     assert (changed["schedule"]["everyMs"], changed["enabled"]) == (900_000, True)
-    with pytest.raises(HoldfastError, match="is at revision 3, and this update was made for revision 1"):
+    with pytest.raises(HoldfastError, match="is at revision 3, and this change was made for revision 1"):
         house.ask("cron.update", id=made["id"], patch={"missed": "skip"}, expectedConfigRevision="1")
 
     assert house.ask("cron.run", id=made["id"], mode="due") == {"ok": True, "ran": False, "reason": "not-due"}
@@ -115,6 +126,81 @@ def test_a_client_updates_runs_reads_and_removes_a_schedule(house: House) -> Non
     audited = house.store.read_now(lambda tx: tx.audit.page(99))
     assert {one.action for one in audited} == {"cron.add", "cron.update", "cron.run", "cron.remove"}
     assert {one.subject for one in audited} >= {made["id"]}
+
+
+def test_a_schedule_is_removed_once_whatever_becomes_of_the_answer(house: House) -> None:
+    made = house.ask("cron.add", **ADDED)
+    house.gateway.store = RepeatingStore(house.store)
+
+    assert house.ask("cron.remove", id=made["id"]) == {"ok": True, "removed": True, "id": made["id"]}
+
+    with pytest.raises(NotFound):
+        house.ask("cron.remove", id=made["id"])
+
+
+def test_an_edit_keeps_the_arguments_that_it_does_not_name(house: House) -> None:
+    payload = {"kind": "task", "task": "report", "arguments": {"a": 1, "b": 2, "c": None}}
+    every = {"kind": "every", "everyMs": 3_600_000}
+    house.ask("cron.add", name="r", schedule=every, payload=payload)
+
+    def edit(**payload: Any) -> Any:
+        made = house.ask("cron.update", id="r", patch={"payload": {"kind": "task", **payload}})
+        return made["payload"]["arguments"]
+
+    assert edit(arguments={"b": 3}) == {"a": 1, "b": 3, "c": None}
+    assert edit(task="report", arguments={"d": 4}) == {"a": 1, "b": 3, "c": None, "d": 4}
+    assert edit(dropArguments=["a", "c"], arguments={"b": 5}) == {"b": 5, "d": 4}
+    with pytest.raises(BadInput, match="there is no argument 'a' to drop; it has b, d"):
+        edit(dropArguments=["a"])
+    with pytest.raises(BadInput, match=r"there is no argument 'a' to drop; it has b$"):
+        house.ask(
+            "cron.add",
+            name="s",
+            schedule=every,
+            payload={"kind": "task", "task": "report", "arguments": {"b": 1}, "dropArguments": ["a"]},
+        )
+
+
+def test_an_edit_to_another_task_begins_with_no_arguments(house: House) -> None:
+    boot = Boot(
+        id=BootId("boot_2"), host="here", pid=2, role="gateway", started_at=START, task_names=("other",)
+    )
+    house.store.write_now(lambda tx: tx.boots.begin(boot))
+    payload = {"kind": "task", "task": "report", "arguments": {"a": 1}}
+    house.ask("cron.add", name="r", schedule={"kind": "every", "everyMs": 3_600_000}, payload=payload)
+
+    patch = {"payload": {"kind": "task", "task": "other", "arguments": {"b": 2}}}
+
+    assert house.ask("cron.update", id="r", patch=patch)["payload"]["arguments"] == {"b": 2}
+
+
+def test_a_one_shot_that_is_over_is_listed_only_with_those_that_are_off(house: House) -> None:
+    house.ask("cron.add", **ADDED | {"name": "once", "schedule": {"kind": "at", "at": "2026-01-01T01:00Z"}})
+    house.clock.advance(hours=1)
+    asyncio.run(Cron(house.store, house.clock, {}).run_once())
+
+    assert house.ask("cron.list")["jobs"] == []
+    assert house.ask("cron.list", pageToken="")["jobs"] == []
+    assert [one["id"] for one in house.ask("cron.list", enabled="disabled")["jobs"]] == ["once"]
+    assert [one["id"] for one in house.ask("cron.list", includeDisabled=True)["jobs"]] == ["once"]
+    assert house.ask("cron.get", id="once")["enabled"] is False
+
+
+def test_a_schedule_whose_agent_no_gateway_has_any_more_says_so(house: House) -> None:
+    house.ask("cron.add", **ADDED | {"name": "tea", "schedule": {"kind": "every", "everyMs": 3_600_000}})
+    house.ask("cron.add", name="report", schedule={"kind": "every", "everyMs": 60_000}, payload=REPORT)
+    house.clock.advance(hours=1, minutes=1)
+    assert "problem" not in house.ask("cron.get", id="tea")
+
+    house.restart("report")
+
+    assert house.ask("cron.get", id="tea")["problem"] == "no gateway has agent ada"
+    assert {one["id"]: one.get("problem") for one in house.ask("cron.list")["jobs"]} == {
+        "tea": "no gateway has agent ada",
+        "report": None,
+    }
+    house.ask("cron.update", id="tea", patch={"enabled": False})
+    assert "problem" not in house.ask("cron.get", id="tea")
 
 
 def test_a_command_needs_the_scope_of_an_administrator(house: House) -> None:
@@ -157,6 +243,86 @@ def test_a_token_of_an_owner_schedules_for_its_own_session_within_limits(house: 
         house.ask("cron.runs", AGENT, scope="all")
 
 
+def test_a_token_sees_nothing_of_an_earlier_schedule_of_the_same_name(house: House) -> None:
+    task = {"kind": "task", "task": "report"}
+    nightly = {"name": "nightly", "schedule": {"kind": "every", "everyMs": 3_600_000}, "payload": task}
+    bob, eve = (msgspec.structs.replace(AGENT, owner=f"agent:{name}:main") for name in ("bob", "eve"))
+    house.ask("cron.add", bob, **nightly, overlap="skip")
+    house.ask("cron.run", bob, id="nightly", requestId="click")
+    house.ask("cron.remove", bob, id="nightly")
+    house.clock.advance(seconds=1)
+
+    made = house.ask("cron.add", eve, **nightly, overlap="skip")
+
+    assert "lastFiringId" not in made
+    assert house.ask("cron.runs", eve, id="nightly")["entries"] == []
+    span = {"from": "2025-12-31T00:00:00Z", "to": "2026-01-01T00:30:00Z"}
+    assert house.ask("cron.calendar", eve, **span)["entries"] == []
+    ran = house.ask("cron.run", eve, id="nightly", requestId="click")
+    assert ran["ran"]
+    assert [one["runId"] for one in house.ask("cron.runs", eve, id="nightly")["entries"]] == [ran["runId"]]
+    assert len(house.ask("cron.runs", id="nightly")["entries"]) == 2
+
+
+def test_the_history_of_all_schedules_is_newest_first_in_pages_also_what_was_run_by_hand(
+    house: House,
+) -> None:
+    for name in ("a", "b"):
+        house.ask("cron.add", **ADDED | {"name": name})
+    ran = []
+    for number in range(7):
+        house.clock.advance(seconds=1)
+        request = {"requestId": f"click-{number}"} if number % 2 else {}
+        ran.append(house.ask("cron.run", id="ab"[number % 2], **request)["runId"])
+
+    seen: list[str] = []
+    token: dict[str, str] = {}
+    while len(seen) < 7:
+        page = house.ask("cron.runs", scope="all", limit=2, **token)
+        seen += [one["runId"] for one in page["entries"]]
+        token = {"pageToken": page["nextPageToken"]}
+
+    assert seen == ran[::-1]
+    assert page["nextPageToken"] is None
+    for wrong in ("fire_1", "1.2.task_3", "-1.2.fire_3", "9" * 20 + ".1.fire_1"):
+        with pytest.raises(HoldfastError, match="page token"):
+            house.ask("cron.runs", scope="all", pageToken=wrong)
+
+
+def test_a_token_of_an_owner_has_no_more_schedules_by_adding_them_paused(house: House) -> None:
+    reminder = {
+        "name": "reminder",
+        "schedule": {"kind": "every", "everyMs": 3_600_000},
+        "payload": {"kind": "agentTurn", "message": "Tea?"},
+        "enabled": False,
+    }
+    house.ask("cron.add", AGENT, **reminder)
+
+    with pytest.raises(Refused, match="which is the limit"):
+        house.ask("cron.add", AGENT, **reminder | {"name": "another"})
+
+    assert house.ask("cron.update", AGENT, id="reminder", patch={"enabled": True})["enabled"]
+
+
+def test_a_token_resumes_no_schedule_above_a_lowered_limit(house: House) -> None:
+    reminder = {
+        "schedule": {"kind": "every", "everyMs": 3_600_000},
+        "payload": {"kind": "agentTurn", "message": "Tea?"},
+        "enabled": False,
+    }
+    generous, strict = CronSettings(max_per_agent=2), CronSettings(max_per_agent=1)
+    house.gateway.config = msgspec.structs.replace(house.gateway.config, cron=generous)
+    for name in ("a", "b"):
+        house.ask("cron.add", AGENT, name=name, **reminder)
+    house.gateway.config = msgspec.structs.replace(house.gateway.config, cron=strict)
+
+    for patch in ({"enabled": True}, {"enabled": True, "description": "tea"}):
+        with pytest.raises(Refused, match="which is the limit"):
+            house.ask("cron.update", AGENT, id="a", patch=patch)
+
+    assert house.ask("cron.update", OPERATOR, id="a", patch={"enabled": True})["enabled"]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -167,6 +333,7 @@ def test_a_token_of_an_owner_schedules_for_its_own_session_within_limits(house: 
         ({"schedule": {"kind": "at", "at": "2020-01-01T00:00:00Z"}}, "has passed"),
         ({"agentId": "nobody"}, "there is no agent 'nobody'; there are ada"),
         ({"payload": {"kind": "task", "task": "nope"}}, "knows the task 'nope' \\(known: report\\)"),
+        ({"payload": {"kind": "task", "task": "agent.ada"}}, 'agent = "ada" with a prompt'),
         ({"payload": {"kind": "task", "task": "report", "arguments": {"k": {"$secret": "A"}}}}, "secret"),
         ({"payload": {"kind": "agentTurn", "message": "x", "model": "gpt"}}, "payload.model"),
         ({"delivery": {"mode": "webhook", "to": "https://x"}}, "delivery.mode"),

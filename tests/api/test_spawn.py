@@ -85,3 +85,42 @@ def test_a_wrong_packet_is_refused_with_its_field(
 
     assert answer.status_code >= 400
     assert says in answer.json()["error"]["message"]
+
+
+# As the specification of smart wake has it, word for word.
+SAMPLE: dict[str, Any] = {
+    "task": "Resume long-running task",
+    "task_id": "smartwake_repo_scan_20260301T120000Z",
+    "wakeMode": "cron",
+    "resume": {
+        "from": "latest_checkpoint",
+        "current_step": "collect_phase_2",
+        "next_actions": ["fetch page 6-10", "dedupe", "export report"],
+    },
+    "done_criteria": ["output file generated", "validation passed", "status marked done"],
+}
+
+
+def test_a_packet_that_names_no_agent_is_for_the_only_one(working: ServedDoors) -> None:
+    spawned = working.post("sessions_spawn", SAMPLE, token=OWNER_TOKEN).json()
+
+    task = working.gateway.store.read_now(lambda tx: tx.tasks.get(spawned["taskId"]))
+    assert task.name == "agent.worker"
+
+
+@pytest.mark.parametrize("names", [[], ["helper", "worker"]])
+def test_a_packet_that_names_no_agent_is_refused_unless_there_is_only_one(
+    working: ServedDoors, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    config = Config(agents={name: AgentSettings(command=["cat"], run_timeout_s=60) for name in names})
+    monkeypatch.setattr(working.gateway, "config", config)
+
+    answer = working.post("sessions_spawn", SAMPLE, token=OWNER_TOKEN)
+
+    assert answer.status_code == 400
+    said = answer.json()["error"]["message"]
+    assert said == (
+        "agentId: name the agent of the child: helper or worker"
+        if names
+        else "agentId: the settings have no agent; declare one: [agents.main]"
+    )

@@ -10,6 +10,7 @@ from holdfast.api import timelines
 from holdfast.api.tasks import TaskAsked
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import to_micros
+from holdfast.core.events import EventKind
 from holdfast.core.ids import new_boot_id, new_id
 from holdfast.core.manifest import Trigger
 from holdfast.core.program_records import FinishedTurn, TurnSummary
@@ -95,6 +96,23 @@ def test_more_turns_than_shown_are_said_and_the_newest_stay(
 
     assert [one.name for one in found.runs[0].turns] == ["turns:2", "turns:3"]
     assert found.more == ["turns"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "waits_for"), [(ResumeReason.TIMEOUT, "wake"), (ResumeReason.EXPLICIT_RESTART, "resume")]
+)
+def test_a_run_that_was_saved_waits_from_then_on(store: Store, reason: ResumeReason, waits_for: str) -> None:
+    run, _ = running_run(store)
+    facts = {"checkpoint_id": "ckpt_1", "reason": reason.value}
+    write(
+        store,
+        lambda tx: tx.emit(EventKind.RUN_PAUSED, run.id, at=later(minutes=2), task_id=run.task_id, **facts),
+    )
+
+    [lane] = timeline(store, run.task_id).runs
+
+    [wait] = lane.waits
+    assert (wait.name, wait.began_at, wait.ended_at) == (waits_for, later(minutes=2), None)
 
 
 def test_a_restart_lasts_until_a_gateway_works_again_and_a_refused_one_is_no_band(store: Store) -> None:

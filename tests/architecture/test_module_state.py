@@ -33,6 +33,7 @@ PER_PROCESS = {
 # Each value follows from the arguments alone, or from files of the package, so dropping it is harmless.
 CACHES = {
     ("api/contract.py", "our_version"): "the installed version",
+    ("config/timetable.py", "_shortest_of_cron"): "the shortest interval of a cron expression in a zone",
     ("core/step_declarations.py", "_cleaned"): "the name of a step",
     ("core/secret_shapes.py", "compiled"): "regular expressions",
     ("engine/journal/codec.py", "_anything"): "a codec that keeps the text of its own annotation",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,18 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ("[gateway]\nport = 'x'", "gateway.port in HOME/holdfast.toml is 'x': a whole number is needed"),
-        ("[gateway]\nport = true", "gateway.port in HOME/holdfast.toml is True: a whole number is needed"),
+        (
+            "[gateway]\nport = 'x'",
+            "gateway.port in HOME/holdfast.toml, line 2, is 'x': a whole number is needed",
+        ),
+        (
+            "[gateway]\nport = true",
+            "gateway.port in HOME/holdfast.toml, line 2, is True: a whole number is needed",
+        ),
         ("[gateway]\nport = 70000", "is 70000: a whole number of at most 65535 is needed"),
         ("[gateway]\nrate_limit_per_s = 0", "is 0: a number above 0.0 is needed"),
-        ("[gateway]\nalert_after_s = nan", "gateway.alert_after_s in HOME/holdfast.toml is nan: "),
-        ("[gateway]\nalert_after_s = inf", "gateway.alert_after_s in HOME/holdfast.toml is inf: "),
+        ("[gateway]\nalert_after_s = nan", "gateway.alert_after_s in HOME/holdfast.toml, line 2, is nan: "),
+        ("[gateway]\nalert_after_s = inf", "gateway.alert_after_s in HOME/holdfast.toml, line 2, is inf: "),
         ("[gateway.restart]\nreadiness_gate = 1", "is 1: true or false is needed"),
         (
             "[gateway.restart]\ndrain_timeout_s = '90s'",
@@ -196,26 +203,42 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("gateway = 1", "gateway in HOME/holdfast.toml is 1: write a table of keys"),
         ("agents = []", "agents in HOME/holdfast.toml is []: write a table with a name for each entry"),
         ("agents.a = 1", "agents.a in HOME/holdfast.toml is 1: write a table of keys"),
-        ("tasks = ['a', 1]", "tasks in HOME/holdfast.toml is ['a', 1]: a string in quotes at [1] is needed"),
+        (
+            "tasks = ['a', 1]",
+            "tasks in HOME/holdfast.toml, line 1, is ['a', 1]: a string in quotes at [1] is needed",
+        ),
         ("tasks = ['a/b.py']", 'write "package.module" or "module:task"'),
         (
             "store = 'ledger.db'",
             "store.url in HOME/holdfast.toml is 'ledger.db': write sqlite:ledger.db for a file",
         ),
-        ("[store]\nseal = 'some'", "store.seal in HOME/holdfast.toml is 'some': write which values"),
-        ("[store]\nkey_command = 'kms'", "store.key_command in HOME/holdfast.toml is 'kms': a list"),
-        ("[store]\nkey_command = ['']", "store.key_command in HOME/holdfast.toml is ['']: start with the"),
+        ("[store]\nseal = 'some'", "store.seal in HOME/holdfast.toml, line 2, is 'some': write which values"),
+        (
+            "[store]\nkey_command = 'kms'",
+            "store.key_command in HOME/holdfast.toml, line 2, is 'kms': a list is needed: write [\"kms\"]",
+        ),
+        (
+            "[store]\nkey_command = ['']",
+            "store.key_command in HOME/holdfast.toml, line 2, is ['']: start with the",
+        ),
+        (
+            "[agents.a]\ncommand = 'claude -p'",
+            "agents.a.command in HOME/holdfast.toml, line 2, is 'claude -p': a list is needed: write [\"cl",
+        ),
         ("[store]\nkey = 'x'", "store.key in HOME/holdfast.toml, line 2, is not a setting"),
         ("[agents.a]", "agents.a.callable in HOME/holdfast.toml is not set: set exactly one of callable"),
         (
             "[agents.a]\ncommand = ['x']\ncallable = 'm:f'",
-            "agents.a.command in HOME/holdfast.toml is ['x']: ",
+            "agents.a.command in HOME/holdfast.toml, line 2, is ['x']: ",
         ),
         (
             "[agents.a]\ncallable = 'm.f'",
-            "agents.a.callable in HOME/holdfast.toml is 'm.f': write \"module:name\"",
+            "agents.a.callable in HOME/holdfast.toml, line 2, is 'm.f': write \"module:name\"",
         ),
-        ("[agents.a]\ncommand = ['x']\ntimeout_s = 0", "agents.a.timeout_s in HOME/holdfast.toml is 0"),
+        (
+            "[agents.a]\ncommand = ['x']\ntimeout_s = 0",
+            "agents.a.timeout_s in HOME/holdfast.toml, line 3, is 0",
+        ),
         ("[agents.'a b']\ncommand = ['x']", "agents.a b in HOME/holdfast.toml is 'a b': use 1 to 64 letters"),
         ("[agents.a]\ncommand = ['x']\nsession = 'a:b'", "without spaces and colons"),
         (
@@ -224,15 +247,15 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ),
         (
             "[schedules.s]\ncron = '61 * * * *'\nprompt = 'x'\nagent = 'a'",
-            "schedules.s.cron in HOME/holdfast.toml is '61 * * * *': bad minute; write minute, hour, day,",
+            "schedules.s.cron in HOME/holdfast.toml, line 2, is '61 * * * *': bad minute; write minute,",
         ),
         (
             "[schedules.s]\ncron = '* * * * *'\nprompt = 'x'\nagent = 'a'\ntz = 'Mars/Olympus'",
-            "schedules.s.tz in HOME/holdfast.toml is 'Mars/Olympus': name a time zone",
+            "schedules.s.tz in HOME/holdfast.toml, line 5, is 'Mars/Olympus': name a time zone",
         ),
         (
             "[agents.b]\ncommand = ['x']\n[schedules.s]\ncron = '* * * * *'\nprompt = 'x'\nagent = 'a'",
-            "schedules.s.agent in HOME/holdfast.toml is 'a': name one of the agents (b)",
+            "schedules.s.agent in HOME/holdfast.toml, line 6, is 'a': name one of the agents (b)",
         ),
         ("[channels.c]\nkind = 'smoke'", "is 'smoke': write `webhook` or `apprise`"),
         ("[channels.c]\nkind = 'webhook'\nagent = 'a'", "set either secret_env"),
@@ -242,7 +265,10 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
             "write an http:// or https:// URL",
         ),
         ("[channels.c]\nkind = 'webhook'\nurls = ['json://x']", "remove this key"),
-        ("[channels.c]\nkind = 'apprise'", "channels.c.urls in HOME/holdfast.toml is []: write at least one"),
+        (
+            "[channels.c]\nkind = 'apprise'",
+            "channels.c.urls in HOME/holdfast.toml is []: set either urls",
+        ),
         ("[channels.c]\nkind = 'apprise'\nurls = ['json://x']\nagent = 'a'", "channels.c.agent in"),
         ("[gateway.restart]\nreadinessGate = true\nreadiness_gate = true", "in two spellings: keep one"),
         ("[gateway", "HOME/holdfast.toml is not valid TOML: "),
@@ -273,7 +299,7 @@ def test_what_is_refused_shows_no_secret(tmp_path: Path, document: str, where: s
 
     says = refused(tmp_path)
 
-    assert says.startswith(f"{where} in HOME/holdfast.toml is ")
+    assert re.match(rf"{re.escape(where)} in HOME/holdfast\.toml(, line \d,)? is ", says)
     assert "hunter2" not in says
 
 
@@ -309,7 +335,7 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
             "store.url in HOME/holdfast.yaml is '…': a string in quotes",
         ),
         ("holdfast.yaml", "store: !!binary eA==", "store.url in HOME/holdfast.yaml is "),
-        ("holdfast.json", f'{{"tasks": {"[" * 500}{"]" * 500}}}', "tasks in HOME/holdfast.json is "),
+        ("holdfast.json", f'{{"tasks": {"[" * 500}{"]" * 500}}}', "tasks in HOME/holdfast.json, line 1, is "),
         ("holdfast.json", f'{{"{"x" * 5000}": 1}}', f"{'x' * 100}… in HOME/holdfast.json, line 1, is not a"),
         ("holdfast.yaml", "? [1]\n: 2", "is not valid YAML: found unhashable key"),
         ("holdfast.yaml", "a: \x00", "is not valid YAML: "),

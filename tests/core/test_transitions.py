@@ -99,7 +99,28 @@ def test_a_move_that_is_not_in_the_table_is_refused_with_the_facts(noun: str) ->
         assert isinstance(refusal.value, Conflict)
         assert (refusal.value.noun, refusal.value.record_id) == (noun, "id_1")
         assert (refusal.value.status, refusal.value.to) == (status, to)
-        assert str(refusal.value) == f"{noun} id_1 is {status} and cannot become {to}"
+        assert str(refusal.value).startswith(f"{noun} id_1 ")
+        if status == to:
+            assert str(refusal.value) == f"{noun} id_1 is {status} already"
+        elif to in {"answered", "cancelled", "confirmed", "dismissed"}:
+            assert str(refusal.value).endswith(f" and cannot be {to}")
+        else:
+            assert str(refusal.value) == f"{noun} id_1 is {status} and cannot become {to}"
+
+
+@pytest.mark.parametrize(
+    ("status", "to", "words"),
+    [
+        ("succeeded", "retried", "has succeeded and cannot be retried: there is nothing to retry"),
+        ("succeeded", "retried: it answers", "has succeeded and cannot be retried: it answers"),
+        ("dismissed", "dismissed", "is dismissed already"),
+        ("pending", "confirmed", "is pending and cannot be confirmed"),
+        ("cancelled", "started again", "is cancelled and cannot be started again"),
+        ("running", "queued", "is running and cannot become queued"),
+    ],
+)
+def test_a_refused_move_is_told_in_plain_words(status: str, to: str, words: str) -> None:
+    assert str(IllegalMove("task", "id_1", status, to)) == f"task id_1 {words}"
 
 
 def test_every_noun_with_a_status_has_a_table() -> None:

@@ -11,6 +11,8 @@ from holdfast.channels.console import Console
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
 from holdfast.config.sections import AgentSettings, ChannelSettings, Config
+from holdfast.config.token import read_urls
+from holdfast.config.token_file import write_private
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_text
 from holdfast.delivery.channels import mouths_of, secrets_of
@@ -41,6 +43,29 @@ def test_each_channel_is_opened_as_its_kind(tmp_path: Path) -> None:
     assert isinstance(mouths["hook"], Webhook)
     assert isinstance(mouths["ear"], Console)
     assert isinstance(mouths["alarm"], Notify)
+
+
+def test_the_urls_of_a_notice_may_be_in_a_private_file(tmp_path: Path) -> None:
+    write_private(tmp_path / "alarm.urls", b"json://localhost/a\n\nmailto://ada:Xk93jdLq8sPz@example.com\n")
+    settings = ChannelSettings(kind="apprise", urls_file="alarm.urls")
+
+    assert read_urls("alarm", settings, tmp_path) == [
+        "json://localhost/a",
+        "mailto://ada:Xk93jdLq8sPz@example.com",
+    ]
+    mouths = mouths_of(config(alarm=settings), home=tmp_path, environ={}, clock=FakeClock())
+    assert isinstance(mouths["alarm"], Notify)
+    assert redact_text("the password is Xk93jdLq8sPz") != "the password is Xk93jdLq8sPz"
+
+
+@pytest.mark.parametrize("content", [None, b"\n"])
+def test_a_file_without_urls_stops_the_start_with_the_fix(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        write_private(tmp_path / "alarm.urls", content)
+    settings = ChannelSettings(kind="apprise", urls_file="alarm.urls")
+
+    with pytest.raises(SettingsError, match=r"channels\.alarm\.urls_file .*write one per line"):
+        mouths_of(config(alarm=settings), home=tmp_path, environ={}, clock=FakeClock())
 
 
 @pytest.mark.parametrize("name", ["console", "cron", "system"])

@@ -52,14 +52,15 @@ def test_both_kinds_are_listed_shown_paused_and_resumed(run: Run, ledger: Opens)
     own = run("agents", "pause", "ada")
     only = run("agents", "list", "--status", "paused", "--json").json
     shown = run("agents", "show", "repo-001-analyzer")
-    resumed = [run("agents", "resume", name).status for name in ("ada", "repo-001-analyzer")]
+    resumed = [run("agents", "resume", name) for name in ("ada", "repo-001-analyzer")]
 
     assert "repo-002-migrator" in listed.out
     assert paused.out == "repo-001-analyzer is paused: it does not start until it is resumed\n"
     assert own.out.startswith("ada is paused: it answers no message")
     assert [one["id"] for one in only["agents"]] == ["ada", "repo-001-analyzer"]
     assert "not yet" in shown.out
-    assert resumed == [0, 0]
+    assert [one.status for one in resumed] == [0, 0]
+    assert "it begins, when " in resumed[1].out
     assert run("agents", "list", "--status", "paused", "--json").json["agents"] == []
 
 
@@ -114,13 +115,27 @@ def a_start(number: int) -> StartRecord:
             step=StartStep.LOAD,
             began_at=START,
             ended_at=START,
-            counts={"agentsKnown": 400, "itemsDone": 150, "itemsRunning": 50, "itemsPending": 200},
+            counts={"agentsKnown": 400, "itemsDone": 1, "itemsRunning": 50, "itemsPending": 200},
         ),
         StepRecord(step=StartStep.RECONCILE, began_at=START, notes=(f"boot_x died {HOSTILE}",)),
     )
     return StartRecord(
         boot_id=BootId(f"boot_{number}"), role="worker", host="vm", pid=7, began_at=START, steps=steps
     )
+
+
+def test_one_of_a_kind_is_counted_in_the_singular(run: Run, ledger: Opens) -> None:
+    counts = dict.fromkeys(("campaigns", "agentsKnown", "deadProcesses", "runsDue", "needsReview"), 1)
+    step = StepRecord(step=StartStep.LOAD, began_at=START, ended_at=START, counts=counts | {"tasks": 2})
+    start = StartRecord(
+        boot_id=BootId("boot_1"), role="worker", host="vm", pid=7, began_at=START, steps=(step,)
+    )
+    with ledger() as store:
+        store.write_now(lambda tx: tx.starts.save(start))
+
+    said = " ".join(run("status", "--recovery").out.split())
+
+    assert "1 campaign, 1 agent known, 1 dead process, 1 run due, 1 needs review, 2 tasks" in said
 
 
 def test_a_start_that_was_cut_off_is_shown_with_what_it_had_found(run: Run, ledger: Opens) -> None:
@@ -131,7 +146,7 @@ def test_a_start_that_was_cut_off_is_shown_with_what_it_had_found(run: Run, ledg
     called = run("status", "--recovery")
     view = run("status", "--recovery", "--boot", "boot_1", "--json").json
 
-    assert "400 agents known, 150 items done, 50 items running" in " ".join(called.out.split())
+    assert "400 agents known, 1 item done, 50 items running" in " ".join(called.out.split())
     assert "cut off" in called.out
     assert "did not come to work" in called.out
     assert not UNFIT.search(called.out)
@@ -147,3 +162,13 @@ def test_without_a_start_it_says_so(run: Run, ledger: Opens) -> None:
     assert "no gateway and no worker has started" in run("status", "--recovery").out
     assert run("status", "--recovery", "--boot", "boot_9").status == 4
     assert run("status", "--boot", "boot_9").status == 2
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_filter_without_a_match_does_not_say_that_there_are_no_agents(run: Run, ledger: Opens) -> None:
+    with ledger():
+        pass
+
+    found = run("agents", "list", "--status", "error")
+
+    assert (found.status, found.err) == (0, "no agents like that; all of them: `holdfast agents list`\n")

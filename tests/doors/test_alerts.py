@@ -201,3 +201,10 @@ def test_a_campaign_gets_its_limits_from_the_policies(run: Run, home: Path, ledg
 
     assert (made["isNew"], again["isNew"]) == (True, False)
     assert (shown["concurrency"], shown["hostConcurrency"]) == (7, 3)
+
+
+def test_a_check_without_a_campaign_says_what_the_default_rules_are_about(run: Run, ledger: Opens) -> None:
+    with ledger():
+        pass
+
+    assert "the default rules are about campaigns, and no campaign runs" in run("alerts", "check").err

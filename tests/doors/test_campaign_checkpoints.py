@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,13 @@ def records(store: Store) -> dict[str, Any]:
     return {name: rows for name, rows in dump(store).items() if name != "ledger_facts"}
 
 
+def test_a_milestone_is_restored_by_its_plain_name(run: Run, milestone: str) -> None:
+    called = run("checkpoints", "restore", "p0-migrated")
+
+    assert called.status == 0, called.err
+    assert milestone in called.out
+
+
 def test_without_apply_a_restore_says_what_it_would_undo_and_changes_nothing(
     run: Run, ledger: Opens, milestone: str
 ) -> None:
@@ -218,14 +226,17 @@ def test_items_that_do_not_stop_leave_the_campaign_paused_and_say_the_next_comma
     refused = run("campaign", "start", "rd-os")
     assert refused.status == 3
     assert "is under way; finish it first" in refused.err
+    finish = f"a restore to {milestone} is not finished: holdfast checkpoints restore {milestone} --apply"
+    assert run("progress", "rd-os", "--context").json["issues"][0] == finish
+    assert finish in run("campaign", "show", "rd-os", "--json").json["issues"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("restore", "checkpoint-x"), 4, "no checkpoint"),
+        (("restore", "checkpoint-x"), 4, "no campaign checkpoint"),
         (("restore", "checkpoint-../x"), 2, "an id has"),
-        (("show", "checkpoint-x"), 4, "no checkpoint"),
+        (("show", "checkpoint-x"), 4, "run `holdfast checkpoints list --campaigns`"),
         (("list", "--campaign", "nope"), 4, "no campaign"),
         (("list", "--campaign", "../x"), 2, "no name of a campaign"),
         (("list", "--kind", "milestone"), 2, "give either --campaign NAME or --campaigns"),
@@ -343,6 +354,26 @@ def test_effects_are_compensated_with_a_function_of_the_user(
     assert "cannot be imported" in wrong.err
     assert done.status == 0, done.err
     assert (tmp_path / "undone").read_text() == "paid\npaid\n"
+
+
+def test_a_restore_whose_function_failed_asks_for_it_or_for_another_decision(
+    run: Run, charged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refunds.py").write_text(
+        "def undo(effect, result):\n    raise OSError('the bank is closed')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    arguments = ("checkpoints", "restore", charged, "--apply")
+
+    with contextlib.suppress(OSError):
+        run(*arguments, "--effects", "compensate", "--compensate", "refunds:undo")
+    without = run(*arguments)
+    otherwise = run(*arguments, "--effects", "keep")
+
+    assert without.status == 3
+    assert "began with compensate, so it needs the function that undoes an effect" in without.err
+    assert "--apply --effects acknowledge" in without.err
+    assert otherwise.status == 0, otherwise.err
 
 
 # --- micro

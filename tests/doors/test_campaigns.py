@@ -60,6 +60,22 @@ def fail_first(store: Store) -> None:
     asyncio.run(act())
 
 
+def end_all(store: Store, *, fails: bool) -> None:
+    """All items come to their end, and the campaign ends."""
+
+    async def act() -> None:
+        campaign = await store.read(lambda tx: tx.campaigns.in_status(CampaignStatus.RUNNING)[0])
+        worker = CampaignWorker(await Parts.begin(store, SystemClock()), campaign)
+        for name in await worker.take():
+            await (worker.fail(name) if fails else worker.finish(name))
+        await worker.start()
+
+    asyncio.run(act())
+
+
+_CREATE = ("campaign", "create", "rd-os", "--phases", "analysis", "--task", "analyse")
+
+
 # --- create and add
 
 
@@ -135,6 +151,65 @@ def test_the_same_command_again_adds_only_what_is_missing(run: Run, tmp_path: Pa
     assert (added["added"], added["known"], added["campaign"]["items"]) == (1, 1, 6)
     assert other.status == 3
     assert "has another spec" in other.err
+
+
+def test_the_same_command_after_the_end_finds_the_campaign_as_it_is(
+    run: Run, ledger: Opens, tmp_path: Path
+) -> None:
+    path = write_items(tmp_path / "repos.jsonl", 1)
+    create(run, path, "--start")
+    with ledger() as store:
+        end_all(store, fails=False)
+
+    create(run, path, "--start")
+    done = run("campaign", "show", "rd-os", "--json").json
+    paused = run("campaign", "pause", "rd-os")
+    create(run, write_items(tmp_path / "more.jsonl", 2), "--start")
+    grown = run("campaign", "show", "rd-os", "--json").json
+
+    assert (done["campaign"]["status"], done["campaign"]["items"]) == ("done", 1)
+    assert "campaign rd-os is done and cannot become paused" in paused.err
+    assert (grown["campaign"]["status"], grown["campaign"]["items"]) == ("running", 2)
+
+
+def test_the_same_command_after_a_failure_says_how_to_retry(run: Run, ledger: Opens, tmp_path: Path) -> None:
+    path = write_items(tmp_path / "repos.jsonl", 1)
+    create(run, path, "--start")
+    with ledger() as store:
+        end_all(store, fails=True)
+
+    again = run(*_CREATE, "--items", path, "--start")
+
+    assert again.status == 0, again.err
+    assert "holdfast campaign retry rd-os" in again.err
+
+
+def test_a_campaign_without_items_is_not_created_to_be_started(run: Run, tmp_path: Path) -> None:
+    refused = run(*_CREATE, "--start")
+    listed = run("campaign", "list", "--json").json
+    drafted = run(*_CREATE)
+    empty = run(*_CREATE, "--start")
+    create(run, write_items(tmp_path / "repos.jsonl", 1))
+    started = run(*_CREATE, "--start")
+
+    assert (refused.status, empty.status) == (2, 2)
+    assert "has no items; add some: --items FILE" in refused.err
+    assert listed["campaigns"] == []
+    assert (drafted.status, started.status) == (0, 0)
+    assert run("campaign", "show", "rd-os", "--json").json["campaign"]["status"] == "running"
+
+
+def test_a_campaign_with_another_spec_names_what_differs(run: Run, tmp_path: Path) -> None:
+    path = write_items(tmp_path / "repos.jsonl", 1)
+    create(run, path, "--concurrency", "5", "--stages", "analysis=read,count")
+
+    refused = run(*_CREATE, "--concurrency", "7", "--batch-size", "3", "--stages", "analysis=read").err
+    others = run(*_CREATE[:3], "--phases", "analysis,report", "--task", "analyse").err
+
+    assert "its batch_size is 10, not 3; its concurrency is 5, not 7; " in refused
+    assert "in phase analysis its stages is read,count, not read; " in refused
+    assert "holdfast campaign show rd-os" in refused
+    assert "its phases are analysis, not analysis,report" in others
 
 
 def test_a_mistake_in_a_small_file_leaves_nothing_behind(run: Run, tmp_path: Path, home: Path) -> None:
@@ -238,6 +313,7 @@ def test_a_campaign_is_started_paused_resumed_and_retried(run: Run, ledger: Open
     resumed = run("campaign", "resume", "rd-os")
     retried = run("campaign", "retry", "rd-os", "repo-002", "--phase", "analysis")
     nothing = run("campaign", "retry", "rd-os")
+    unknown = run("campaign", "retry", "rd-os", "nope")
     logged = {entry["action"] for entry in run("audit", "log", "--json").json["entries"]}
 
     assert started.out == "rd-os is running\n"
@@ -247,6 +323,7 @@ def test_a_campaign_is_started_paused_resumed_and_retried(run: Run, ledger: Open
     assert resumed.out == "rd-os is running\n"
     assert retried.out == "1 item to be started again; rd-os is running\n"
     assert nothing.out == "nothing failed; rd-os is running\n"
+    assert "no item 'nope' of rd-os; run `holdfast campaign items rd-os`" in unknown.err
     assert {f"campaigns.{verb}" for verb in ("create", "add", "start", "pause", "resume", "retry")} <= logged
 
 

@@ -169,7 +169,7 @@ def test_settings_that_cannot_be_read_end_with_the_key_the_value_and_the_fix(run
 
     assert called.status == 2
     assert called.error["code"] == "settings_error"
-    assert called.error["message"] == f"gateway.port in {path} is 'x': a whole number is needed"
+    assert called.error["message"] == f"gateway.port in {path}, line 2, is 'x': a whole number is needed"
 
 
 def test_a_token_that_others_may_read_is_a_failure(run: Run, home: Path) -> None:

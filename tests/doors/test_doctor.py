@@ -206,7 +206,9 @@ def test_settings_that_cannot_be_used_fail_with_what_looks_closer(run: Run, home
     found = checks(run)["settings"]
 
     assert found["verdict"] == "fail"
-    assert found["message"] == f"gateway.port in {home}/holdfast.toml is 'x': a whole number is needed"
+    assert (
+        found["message"] == f"gateway.port in {home}/holdfast.toml, line 2, is 'x': a whole number is needed"
+    )
     assert found["remedy"] == "holdfast config check"
 
 

@@ -264,3 +264,28 @@ def test_without_a_server_every_command_ends_with_status_5(
 
     assert (called.status, called.error["code"]) == (5, "gateway_silent")
     assert ours not in called.out
+
+
+def test_a_gateway_that_does_not_answer_is_named_by_its_address(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", NOBODY)
+    monkeypatch.setenv("HOLDFAST_TOKEN", TOKEN)
+
+    found = run("tasks", "list")
+
+    assert found.status == 5
+    assert f"no gateway answers at {NOBODY}: " in found.err
+    assert "check HOLDFAST_URL" in found.err
+    assert "holdfast up" not in found.err
+
+
+def test_without_a_token_a_remote_gateway_needs_one_of_its_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", NOBODY)
+
+    found = run("tasks", "list")
+
+    assert found.status == 2
+    assert f"no token for the gateway at {NOBODY}: set HOLDFAST_TOKEN to a token of that gateway" in found.err

@@ -15,8 +15,8 @@ from holdfast.engine.ledger.flows import NewFlow, creating_flow
 from holdfast.store import Store
 from holdfast.store.sqlite import SqliteStore
 from tests.builders import START
-from tests.doors.calls import HOSTILE, UNFIT, Opens, Run
-from tests.engine.flows import RELEASE, FlowWorker
+from tests.doors.calls import HOSTILE, UNFIT, Opens, Run, run_process
+from tests.engine.flows import RELEASE, FlowWorker, a_definition, a_node
 from tests.engine.parts import Parts
 
 
@@ -76,8 +76,38 @@ def test_a_page_of_a_show_ends_where_the_next_begins(run: Run, ledger: Opens) ->
     rest = run("tasks", "flow", "show", flow_id, "--json", "--page", first["nextPageToken"]).json
 
     assert [node["id"] for node in rest["nodes"]] == ["publish"]
+    assert rest["nodes"][0]["why"] == "needs test, lint"
     assert [node["id"] for node in rest["blockers"]] == ["test"]
     assert rest["nextPageToken"] is None
+
+
+def test_a_node_does_not_need_what_has_succeeded_on_another_page(run: Run, ledger: Opens) -> None:
+    async def arrange(store: Store) -> str:
+        clock = SystemClock()
+        nodes = (a_node("a"), a_node("b"), a_node("c"), a_node("last", "a", "b", "c"), a_node("end", "last"))
+        flow = await store.write(creating_flow(NewFlow(definition=a_definition(*nodes)), now=clock.now()))
+        worker = FlowWorker(await Parts.begin(store, clock))
+        await worker.finish("a")
+        return flow.id
+
+    with ledger() as store:
+        flow_id = asyncio.run(arrange(store))
+
+    middle = run("tasks", "flow", "show", flow_id, "--json", "--page", "00001").json["nodes"]
+    last = run("tasks", "flow", "show", flow_id, "--json", "--page", "00002").json["nodes"]
+
+    assert [node["why"] for node in middle] == [None, "needs c, and 1 of a, b", "needs last"]
+    assert [node["why"] for node in last] == ["needs 2 of a, b, c", "needs last"]
+
+
+def test_a_retry_of_an_unknown_node_names_the_flow(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        flow_id = blocked_flow(store)
+
+    called = run("tasks", "flow", "retry", flow_id, "--node", "nosuch")
+
+    assert called.status == 4
+    assert f"no node 'nosuch' in {flow_id}; run `holdfast tasks flow show {flow_id}`" in called.err
 
 
 def test_a_retry_of_a_blocked_flow_runs_only_the_node_that_failed(run: Run, ledger: Opens) -> None:
@@ -98,7 +128,7 @@ def test_a_retry_of_a_blocked_flow_runs_only_the_node_that_failed(run: Run, ledg
         "publish": "pending",
     }
     assert again.status == 3
-    assert "nothing blocks it" in again.err
+    assert "is running and cannot be retried: nothing blocks it" in again.err
 
 
 def test_the_second_of_two_operators_with_the_same_revision_is_refused(run: Run, ledger: Opens) -> None:
@@ -112,7 +142,7 @@ def test_the_second_of_two_operators_with_the_same_revision_is_refused(run: Run,
     assert first.status == 0
     assert second.status == 3
     assert second.error["code"] == "revision_mismatch"
-    assert f"this update was made for revision {read}" in second.error["message"]
+    assert f"this change was made for revision {read}" in second.error["message"]
     assert "read it again" in second.error["message"]
 
 
@@ -153,10 +183,43 @@ def test_a_flow_of_the_settings_starts_once_per_key(run: Run, home: Path) -> Non
     first = run("tasks", "flow", "start", "release", "--key", "r1", "--json").json
     second = run("tasks", "flow", "start", "release", "--key", "r1", "--json").json
     unknown = run("tasks", "flow", "start", "nothing")
+    nodes = run("tasks", "flow", "show", first["flow"]["id"], "--json").json["nodes"]
 
     assert first["flow"]["id"] == second["flow"]["id"]
     assert (first["isNew"], second["isNew"]) == (True, False)
     assert unknown.status == 4
+    assert "no flow 'nothing'; the settings define release" in unknown.err
+    assert [node["why"] for node in nodes] == ["queued for a worker that knows 'build'", "needs build"]
+
+
+MODULE = """
+import holdfast as hf
+
+@hf.task(name="build-it")
+async def build(run: hf.Run, target: str) -> str:
+    return target
+"""
+
+
+def test_a_flow_of_the_settings_finds_its_tasks_in_the_home(home: Path) -> None:
+    (home / "config").mkdir(parents=True)
+    (home / "harbour_tasks.py").write_text(MODULE)
+    flow = "release:\n  nodes:\n    build: {task: 'harbour_tasks:build', args: {target: app}}\n"
+    (home / "config" / "workflows.yaml").write_text(flow)
+
+    started = run_process(home, "tasks", "flow", "start", "release", "--json")
+
+    assert started.status == 0, started.err
+    tasks = run_process(home, "tasks", "list", "--json").json["tasks"]
+    assert [task["name"] for task in tasks] == ["build-it"]
+
+
+def test_an_unknown_flow_creates_no_ledger(run: Run, home: Path) -> None:
+    found = run("tasks", "flow", "start", "nothing")
+
+    assert found.status == 4
+    assert "no flow 'nothing'; define it in config/workflows.yaml" in found.err
+    assert not (home / "ledger.db").exists()
 
 
 @pytest.mark.parametrize(

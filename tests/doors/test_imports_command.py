@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.api.stand_in import served_doors
@@ -75,6 +77,44 @@ def test_a_wrong_path_is_refused_and_creates_no_ledger(run: Run, home: Path, tmp
     assert not home.exists()
 
 
+def a_database(path: Path, *statements: str) -> Path:
+    with closing(apsw.Connection(str(path))) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return path
+
+
+def test_a_database_that_cannot_be_imported_creates_no_ledger(run: Run, home: Path, tmp_path: Path) -> None:
+    tasks = a_database(tmp_path / "tasks.db", "CREATE TABLE task_runs (id)")
+    flows = a_database(tmp_path / "flows.db", "CREATE TABLE flow_runs (id)")
+    rows = "INSERT INTO task_runs VALUES ('a'), ('b')"
+    damaged = a_database(tmp_path / "damaged.db", "CREATE TABLE task_runs (task_id)", rows)
+    with damaged.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+
+    called = [run("import", "openclaw", str(path)) for path in (tasks, flows, damaged)]
+
+    assert [one.status for one in called] == [2, 2, 2]
+    assert "task_runs of" in called[0].err
+    assert "has no column task_id" in called[0].err
+    assert "has no column flow_id" in called[1].err
+    assert f"sqlite3 {damaged} .recover | sqlite3 recovered.sqlite" in called[2].err
+    assert not home.exists()
+
+
+def test_an_import_of_which_every_row_is_left_out_does_not_say_that_the_ledger_has_them(
+    run: Run, tmp_path: Path
+) -> None:
+    state = OpenClawHome(tmp_path / "bad")
+    state.add(*(task_row(number, status="dreaming") for number in range(5)))
+
+    called = run("import", "openclaw", str(state.path))
+
+    assert called.status == 1
+    assert "nothing was imported: the ledger has 0 of 5 rows already" in called.err
+
+
 @pytest.mark.slow
 def test_with_a_gateway_the_batches_go_through_its_socket(run: Run, state: OpenClawHome, home: Path) -> None:
     with served_doors(home):
@@ -87,6 +127,37 @@ def test_with_a_gateway_the_batches_go_through_its_socket(run: Run, state: OpenC
     assert again.json["tasks"]["unchanged"] == 3
     assert shown.status == 0
     assert [one["action"] for one in entries] == ["imports.begin"] * 2
+
+
+@pytest.mark.slow
+def test_a_row_longer_than_a_frame_of_the_gateway_does_not_stop_the_import(
+    run: Run, state: OpenClawHome, home: Path
+) -> None:
+    names = [f"note{number}" for number in range(20)]
+    for name in names:
+        state.execute(f"ALTER TABLE task_runs ADD COLUMN {name} TEXT")
+    state.add(task_row(4) | dict.fromkeys(names, "潮" * 100_000), task_row(5))
+    # Each quotation mark takes two bytes in a frame.
+    quotes = f"""[{'"",' * 87_000}""]"""
+    state.add_flows(flow_row(1, state_json=quotes, wait_json=quotes, goal='"' * 32_000), flow_row(2))
+
+    with served_doors(home):
+        called = run("import", "openclaw", str(state.path), "--json")
+    rest = run("import", "openclaw", str(state.path), "--json")
+
+    assert (called.status, called.json["tasks"]["created"]) == (1, 5), called.err
+    assert [one["id"] for one in called.json["leftOut"]] == [flow_row(1)["flow_id"]]
+    assert (rest.status, rest.json["flows"]["created"]) == (0, 1)
+
+
+def test_running_work_that_was_just_imported_is_no_finding(run: Run, state: OpenClawHome) -> None:
+    run("import", "openclaw", str(state.path))
+
+    checks = run("doctor", "--json").json["checks"]
+    findings = run("tasks", "audit", "--json").json["findings"]
+
+    assert [one["verdict"] for one in checks if one["name"] == "owners"] == ["ok"]
+    assert "stale_running" not in {one["code"] for one in findings}
 
 
 def test_a_remote_gateway_imports_nothing(

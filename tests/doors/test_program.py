@@ -14,7 +14,8 @@ import pytest
 from holdfast import __version__
 from holdfast.cli import main as program_module
 from holdfast.cli.errors import exit_status
-from holdfast.cli.main import COMMANDS, GATEWAY, program
+from holdfast.cli.groups import ListGroup
+from holdfast.cli.main import COMMANDS, program
 from holdfast.core import errors
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import RunStatus
@@ -27,6 +28,12 @@ pytestmark = pytest.mark.slow
 ESCAPE = "\x1b["
 
 
+def groups() -> dict[str, click.Group]:
+    context = click.Context(program)
+    commands = {name: program.get_command(context, name) for name in COMMANDS}
+    return {name: one for name, one in commands.items() if isinstance(one, click.Group)}
+
+
 def test_the_help_lists_every_command_with_its_own_first_line() -> None:
     context = click.Context(program)
     for name, (_, line) in COMMANDS.items():
@@ -37,10 +44,17 @@ def test_the_help_lists_every_command_with_its_own_first_line() -> None:
         assert line
 
 
-def test_the_line_of_the_gateway_names_each_of_its_commands() -> None:
-    shown = COMMANDS["gateway"][1]
+def test_the_line_of_each_group_lists_its_commands_in_their_order() -> None:
+    listed = {name: COMMANDS[name][1].rpartition(": ")[2].rstrip(".").split(", ") for name in groups()}
 
-    assert [name for name, (_, line) in GATEWAY.items() if line and name not in shown] == []
+    assert listed == {name: one.list_commands(click.Context(one)) for name, one in groups().items()}
+
+
+def test_the_help_of_each_group_with_a_list_says_that_it_lists_without_a_command() -> None:
+    lists = [one for one in groups().values() if isinstance(one, ListGroup)]
+
+    assert [one.name for one in lists if "Without a command: list." not in (one.help or "")] == []
+    assert len(lists) > 10
 
 
 def test_help_and_guide_agree_on_status_5(run: Run) -> None:

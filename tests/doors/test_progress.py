@@ -130,7 +130,7 @@ def test_a_drill_down_and_a_sample(run: Run) -> None:
     assert some == same
     assert (some["of"], [one["status"] for one in some["items"]]) == (50, ["running"] * 3)
     assert shown.out.count("lines_of_code") == 2
-    assert "2 of 150 items that are done" in shown.err
+    assert "2 of 150 done items in the phase" in shown.err
     assert none.out == ""
 
 

@@ -72,6 +72,7 @@ def test_a_list_as_json_has_the_whole_question(run: Run, ledger: Opens) -> None:
             "answeredAt": None,
             "answeredBy": None,
             "answer": None,
+            "goal": "find out how tides work",
         }
     ]
 

@@ -377,14 +377,18 @@ def test_what_is_not_in_doubt_any_more_is_refused_with_its_status(run: Run) -> N
 
     assert called.status == 3
     assert called.error["code"] == "illegal_move"
-    assert "is confirmed" in called.error["message"]
+    assert "needs no review any more" in called.error["message"]
     assert "ada already decided: done" in called.error["message"]
 
 
 @pytest.mark.parametrize(
     ("status", "said", "code"),
     [
-        (EffectStatus.FAILED, "is failed and cannot become reviewed", 3),
+        (
+            EffectStatus.FAILED,
+            "has failed and cannot be reviewed: only an effect of unknown outcome",
+            3,
+        ),
         (EffectStatus.DONE, "run `holdfast reviews list` to see what there is", 4),
         (EffectStatus.INTENT, "run `holdfast reviews list` to see what there is", 4),
     ],

@@ -204,7 +204,7 @@ def test_without_its_driver_postgresql_says_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", without_driver)
 
-    with pytest.raises(SettingsError, match=r"pip install 'holdfast-agents\[postgres\]'") as found:
+    with pytest.raises(SettingsError, match=r"pip install '\.\[postgres\]' in a checkout") as found:
         opens(
             PostgresPlace(url="postgresql://ada:hunter2@h/d"), **({} if opens is app.open_reader else CLOCK)
         )

@@ -155,43 +155,43 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
             a_view(RestartStatus.DRAINING, RESTART, manifest=CUT),
             "draining",
             "restarting",
-            "draining: config-change (3 runs being saved)",
+            "(config-change), draining (3 runs being saved)",
         ),
         (
             a_view(RestartStatus.DRAINED, RESTART, manifest=CUT),
             "recovering",
             "restarted",
-            "being recovered: config-change (3 runs being recovered)",
+            "(config-change), being recovered (3 runs being recovered)",
         ),
         (
             a_view(RestartStatus.DRAINED, STOP, manifest=CUT),
             None,
             "stopped",
-            "drained: config-change (3 runs to resume at the next start)",
+            "(config-change), drained (3 runs to resume at the next start)",
         ),
         (
             a_view(RestartStatus.DRAINED, RESTART, STOP),
             None,
             "stopped",
-            "drained: config-change (nothing interrupted)",
+            "(config-change), drained (nothing interrupted)",
         ),
         (
             a_view(RestartStatus.DRAINING, STOP),
             "draining",
             "stopping",
-            "draining: config-change (nothing interrupted)",
+            "(config-change), draining (nothing interrupted)",
         ),
         (
             a_view(RestartStatus.DRAINING, CRASH, manifest=CUT),
             "recovering",
             "crashed",
-            "being recovered: config-change (3 runs being recovered)",
+            "(config-change), being recovered (3 runs being recovered)",
         ),
         (
             a_view(RestartStatus.DRAINING, CRASH, manifest=CUT),
             None,
             "crashed",
-            "not recovered yet: config-change (3 runs to resume at the next start)",
+            "(config-change), not recovered yet (3 runs to resume at the next start)",
         ),
         (
             a_view(
@@ -204,7 +204,7 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
             ),
             "serving",
             "crashed",
-            "recovered: config-change (1 resumed)",
+            "(config-change), recovered (1 resumed)",
         ),
         (
             a_view(RestartStatus.BLOCKED, RESTART, manifest=CUT, outcome=RestartOutcome(why_blocked="disk")),
@@ -222,7 +222,7 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
             a_view(RestartStatus.RECOVERED, STOP, why="SIGUSR1"),
             "serving",
             "restarted",
-            "recovered: config-change (nothing interrupted)",
+            "(config-change), recovered (nothing interrupted)",
         ),
     ],
 )
@@ -343,3 +343,14 @@ def test_one_line_says_what_tasks_do_and_which_ended_last(run: Run, ledger: Open
     assert screen["line"] == session["line"] == shown
     assert shown in run("status").out
     assert shown in run("sessions", "show", owner).out
+
+
+def test_invalid_settings_are_told_where_the_gateway_would_refuse_to_start(run: Run, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text("[gateway]\nport = 'x'")
+
+    found = run("status")
+
+    assert found.status == 0
+    assert "not running, and its settings are invalid: gateway.port in" in found.out
+    assert "holdfast up" not in found.out

@@ -77,6 +77,23 @@ def test_every_page_of_steps_begins_where_the_last_one_ended(ledger: Opens) -> N
     assert names == [f"in-{seq}" for seq in range(1, 6)]
 
 
+def test_the_newest_steps_are_those_of_the_last_turns_and_of_the_journal(ledger: Opens) -> None:
+    with ledger() as store:
+        live, claim = running_run(store)
+        for seq in range(1, 9):
+            _turn(store, live, seq, a_summary(f"in-{seq}"))
+        store.write_now(saving_step(a_step(live, name="think"), claim.fence, store.sealing))
+        asked = StepsAsked(task_id=live.task_id, limit=6, newest=True)
+        page = store.read_now(partial(read_steps, asked=asked))
+
+        few = StepsAsked(task_id=live.task_id, limit=100, newest=True)
+        whole = store.read_now(partial(read_steps, asked=few))
+
+    assert [step.name for step in page.steps] == ["in-6", "in-7", "in-8", "think"]
+    assert page.next_page_token is None
+    assert len(whole.steps) == 9
+
+
 def test_a_wrong_page_token_is_refused(ledger: Opens) -> None:
     with ledger() as store:
         live, _ = running_run(store)

@@ -205,7 +205,7 @@ def test_a_backup_never_overwrites(run: Run, ledger: Opens, tmp_path: Path) -> N
 
     called = run("store", "backup", str(target))
 
-    assert called.status == 1
+    assert called.status == 2
     assert "never overwrites" in called.err
     assert target.read_text(encoding="utf-8") == "mine"
 

@@ -119,6 +119,9 @@ def test_a_preview_says_how_to_make_its_changes(run: Run, ledger: Opens) -> None
 
     assert f"reconcile  {silent.task_id}" in called.out
     assert "add --apply" in called.err
+    assert "1 task would be lost, 0 would be recovered" in called.err
+    done = run("tasks", "maintenance", "--apply").err
+    assert "1 task was lost, 0 were recovered, 0 were stamped, 0 were deleted" in done
 
 
 def test_what_a_stranger_wrote_reaches_no_terminal_and_no_secret_is_shown(run: Run, ledger: Opens) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.engine.stage import Stage
 KEY = "smartwake_repo_scan_20260301T120000Z"
 
 
-async def _carry(store: Store, clock: FakeClock, locks: Path, *, cycles: int) -> str:
+async def _carry(store: Store, clock: FakeClock, locks: Path, *, cycles: int, key: str | None = KEY) -> str:
     """A task that is saved before its limit, woken so often, and waits; and one that sleeps."""
     stage = Stage(store, clock, locks)
 
@@ -39,7 +40,7 @@ async def _carry(store: Store, clock: FakeClock, locks: Path, *, cycles: int) ->
 
     await stage.open(scan, dreamer)
     await stage.start(dreamer())
-    handle = await stage.start(scan(), key=KEY)
+    handle = await stage.start(scan(), key=key)
     await stage.settle()
     for _ in range(cycles):
         await stage.pass_time(minutes=5)
@@ -83,7 +84,7 @@ def test_the_history_of_a_task_has_a_report_in_eight_fields_for_each_cycle(run: 
         "nextWakeAt",
         "notes",
     }
-    assert (first["taskId"], first["progressPct"], second["progressPct"]) == (saved, 30, 60)
+    assert (first["taskId"], first["progressPct"], second["progressPct"]) == (KEY, 30, 60)
     assert (first["resumedFromCheckpoint"], second["resumedFromCheckpoint"]) == (False, True)
     assert second["currentStep"] == "page 7"
 
@@ -108,7 +109,7 @@ def test_a_task_shows_the_packet_that_its_follow_up_run_is_told(run: Run, saved:
     newest = detail["checkpoints"][-1]["id"]
     assert detail["resumePacket"] == {
         "task": "Resume long-running task",
-        "taskId": saved,
+        "taskId": KEY,
         "wakeMode": "cron",
         "resume": {
             "from": "latest_checkpoint",
@@ -125,17 +126,56 @@ def test_a_task_shows_the_packet_that_its_follow_up_run_is_told(run: Run, saved:
     assert run("tasks", "show", dreamer, "--json").json["resumePacket"] is None
 
 
+@pytest.mark.parametrize("key", [KEY, None, "firing:fire_01", "message:msg_01"])
+def test_a_task_has_one_id_in_its_document_its_packet_and_its_reports(
+    run: Run, ledger: Opens, clock: FakeClock, tmp_path: Path, key: str | None
+) -> None:
+    with ledger() as store:
+        task_id = asyncio.run(_carry(store, clock, tmp_path / "boots", cycles=1, key=key))
+
+    detail = run("tasks", "show", task_id, "--json").json
+    reports = run("wakes", "history", "--task", task_id, "--json").json["reports"]
+
+    said = {
+        detail["document"]["taskId"],
+        detail["resumePacket"]["taskId"],
+        *(one["taskId"] for one in reports),
+    }
+    assert said == {KEY if key == KEY else task_id}
+
+
 def test_a_cancelled_wake_names_the_way_back(run: Run, saved: str) -> None:
     (wake, _) = run("wakes", "list", "--json").json["wakes"]
 
     called = run("wakes", "cancel", wake["id"], "--reason", "no disk")
 
     assert called.out == f"{wake['id']} is cancelled; its task {saved} does not go on\n"
-    assert f"holdfast checkpoints retry {wake['checkpointId']}" in called.err
+    assert f"holdfast checkpoints retry {wake['checkpointId']}\n" in called.err
     assert run("wakes", "cancel", wake["id"]).status == 0
     assert run("wakes", "cancel", "wake_none").status == 4
     assert run("tasks", "show", saved, "--json").json["task"]["status"] == "failed"
     assert run("checkpoints", "retry", wake["checkpointId"]).status == 0
+
+
+def test_the_hint_of_a_cancelled_wake_names_the_home_of_the_call(
+    run: Run, saved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (wake, _) = run("wakes", "list", "--json").json["wakes"]
+    home = os.environ["HOLDFAST_HOME"]
+    monkeypatch.delenv("HOLDFAST_HOME")
+
+    called = run("wakes", "cancel", wake["id"], "--home", home)
+
+    assert f"holdfast checkpoints retry {wake['checkpointId']} --home {home}\n" in called.err
+
+
+def test_a_wake_that_there_is_not_points_to_the_list_of_wakes(run: Run, saved: str) -> None:
+    called = run("wakes", "cancel", "wake_nope")
+
+    assert (called.status, called.err) == (
+        4,
+        "holdfast: no wake 'wake_nope'; run `holdfast wakes list` to see what there is\n",
+    )
 
 
 def test_retry_count_counts_cycles_without_progress_and_begins_anew_with_progress(

@@ -85,6 +85,7 @@ def test_an_unknown_name_in_the_filter_lists_the_tasks(tmp_path: Path) -> None:
         ((SAMPLE_TASKS, "--drain-timeout", "soon"), 2, "--drain-timeout"),
         ((SAMPLE_TASKS, "--tasks", "say,"), 2, "separated by commas"),
         ((SAMPLE_TASKS, "--store", "memory:"), 78, "in-memory ledger"),
+        ((SAMPLE_TASKS, "--store", "postgresql://127.0.0.1:1/x"), 1, "check that it runs, and its address"),
     ],
 )
 def test_what_must_be_fixed_first_is_said(

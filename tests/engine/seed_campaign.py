@@ -45,6 +45,7 @@ async def seed_campaign(
     campaign = await store.write(creating_campaign(new, now=clock.now()))
     await store.write(adding_items(campaign.id, seed_items(), now=clock.now()))
     await store.write(starting_campaign(campaign.id, now=clock.now()))
+    await Life.begin(store, clock, locks=None)
     clock.advance(minutes=5)
     await store.write(starting_items(campaign.id, now=clock.now()))
     clock.advance(minutes=25)

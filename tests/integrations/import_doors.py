@@ -18,6 +18,8 @@ from tests.integrations.openclaw_databases import OpenClawHome
 class StoreDoor:
     """Writes batches."""
 
+    max_batch_bytes: int | None = None
+
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self._store = store
         self.clock = clock

@@ -18,9 +18,10 @@ from holdfast.core.imported import ActivePolicy, ImportedKind, ImportSource
 from holdfast.core.transitions import FlowStatus
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.crash.invariants import assert_every_flow_is_as_its_tasks_are, contents_of
 from tests.engine.tables import dump, query
 from tests.fake_secrets import SHAPES
-from tests.integrations.import_doors import PreviewDoor, import_from
+from tests.integrations.import_doors import PreviewDoor, StoreDoor, import_from
 from tests.integrations.openclaw_databases import (
     NEWEST,
     RELEASES,
@@ -156,6 +157,51 @@ def test_a_flow_that_has_ended_here_is_never_changed(
     assert flow_of(store, row).status is FlowStatus.LOST
 
 
+@pytest.mark.parametrize("is_ended_at_first", [True, False])
+def test_a_flow_that_ended_before_its_task_counts_how_the_task_ends(
+    state: OpenClawHome, store: Store, clock: FakeClock, is_ended_at_first: bool
+) -> None:
+    failed = flow_row(1, status="failed", ended_at=flow_row()["updated_at"], wait_json=None)
+    state.add(of_flow(active_row(1), failed))
+    state.add_flows(failed if is_ended_at_first else flow_row(1))
+    import_from(state, store, clock)
+    state.add_flows(failed | {"revision": 9})
+    import_from(state, store, clock)
+    before = flow_of(store, failed)
+    state.change(of_flow(task_row(1), failed))
+
+    import_from(state, store, clock)
+
+    flow = flow_of(store, failed)
+    assert (before.status, before.live, before.succeeded) == (FlowStatus.FAILED, 1, 0)
+    assert (flow.status, flow.live, flow.succeeded) == (FlowStatus.FAILED, 0, 1)
+    assert_every_flow_is_as_its_tasks_are(store, contents_of(store))
+
+
+def test_a_mirrored_flow_goes_on_with_its_next_task(
+    state: OpenClawHome, store: Store, clock: FakeClock
+) -> None:
+    mirrored = flow_row(1, sync_mode="task_mirrored", controller_id=None, wait_json=None)
+    ended = task_row(1, terminal_outcome="blocked", terminal_summary="no key")
+    state.add(of_flow(ended, mirrored))
+    state.add_flows(mirrored | {"status": "blocked", "blocked_task_id": ended["task_id"]})
+    import_from(state, store, clock)
+    blocked = flow_of(store, mirrored)
+    state.add(of_flow(active_row(2), mirrored))
+    state.add_flows(mirrored | {"status": "running", "revision": 5})
+
+    report = import_from(state, store, clock)
+    running = flow_of(store, mirrored)
+    state.change(of_flow(task_row(2), mirrored))
+    import_from(state, store, clock)
+
+    assert (blocked.status, blocked.live, blocked.succeeded) == (FlowStatus.BLOCKED, 0, 1)
+    assert changes(report) == {"advanced": 1}
+    assert (running.status, running.live, running.blocked_by_task_id) == (FlowStatus.RUNNING, 1, None)
+    assert running.waits_on == "tasks"
+    assert flow_of(store, mirrored).status is FlowStatus.SUCCEEDED
+
+
 def test_a_flow_that_is_skipped_or_left_out_is_named_by_no_task(
     state: OpenClawHome, store: Store, clock: FakeClock
 ) -> None:
@@ -199,6 +245,50 @@ def test_hostile_flows_are_kept_or_named(state: OpenClawHome, store: Store, cloc
     )
     assert secret not in str(query(store, "SELECT goal, contents FROM flows"))
     assert flow_of(store, flow_row(4)).owner.startswith("system:flow:")
+
+
+@pytest.mark.parametrize("document", ["[" * 500 + "]" * 500, "潮" * 100_000, '["' + "潮" * 100_000 + '"]'])
+def test_a_document_that_a_flow_cannot_have_is_kept_beside_it(
+    state: OpenClawHome, store: Store, clock: FakeClock, document: str
+) -> None:
+    row = flow_row(1, state_json=document)
+    state.add(of_flow(task_row(1), row))
+    state.add_flows(row)
+
+    report = import_from(state, store, clock)
+
+    flow = flow_of(store, row)
+    assert (changes(report), report.left_out, flow.contents) == ({"created": 1}, [], None)
+    assert query(store, "SELECT flow_id FROM tasks") == [(flow.id,)]
+    kept = store.read_now(
+        lambda tx: tx.imports.get_many(ImportSource.OPENCLAW, ImportedKind.FLOW, [row["flow_id"]])
+    )
+    rest = msgspec.json.decode(kept[row["flow_id"]].rest or b"")
+    assert document.startswith(rest["state_json"])
+    assert len(rest["state_json"]) > 900
+    assert any("state_json: it is not a JSON document" in remark for remark in report.remarks)
+
+
+def test_a_row_that_is_too_long_for_the_gateway_is_left_out_and_the_others_are_imported(
+    state: OpenClawHome, store: Store, clock: FakeClock
+) -> None:
+    class SmallDoor(StoreDoor):
+        max_batch_bytes = 20_000
+
+    long = flow_row(1, state_json='{"tides": "' + "x" * 30_000 + '"}')
+    state.add_flows(long, flow_row(2))
+    state.add(of_flow(task_row(1), long), task_row(2, label="x" * 30_000), task_row(3))
+
+    report = import_from(state, store, clock, door=SmallDoor(store, clock))
+
+    assert changes(report) == {"created": 1}
+    assert {change.value: number for change, number in report.tasks.changes.items()} == {"created": 2}
+    assert [(named.noun, named.id) for named in report.left_out] == [
+        (ImportedKind.FLOW, long["flow_id"]),
+        (ImportedKind.TASK, task_row(2)["task_id"]),
+    ]
+    assert all("stop it, then import again" in named.why for named in report.left_out)
+    assert any("or was left out or skipped" in remark for remark in report.remarks)
 
 
 def test_a_preview_of_flows_says_what_an_import_would_do(

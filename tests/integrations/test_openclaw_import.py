@@ -550,6 +550,28 @@ def test_values_that_do_not_fit_are_changed_and_the_report_says_so(
     assert deliveries(store) == []
 
 
+def test_what_a_long_row_keeps_is_bounded_and_its_short_values_are_whole(
+    state: OpenClawHome, store: Store, clock: FakeClock
+) -> None:
+    long = [f"note{number}" for number in range(8)]
+    state.execute("DROP TABLE task_runs")
+    state.execute(f"CREATE TABLE task_runs ({', '.join((*task_row(), *long, 'detail_json', 'mood'))})")
+    deep = "[" * 100 + "]" * 100
+    row = task_row(1, mood="calm", detail_json=deep) | dict.fromkeys(long, "\x01潮" * 50_000)
+    state.add(row)
+
+    report = import_from(state, store, clock)
+
+    assert counts(report) == {"created": 1}
+    arguments = store.read_now(lambda tx: tx.blobs.open(task_of(store, row).arguments))
+    assert 200_000 < len(arguments) < 256 * 1024
+    rest = decode_payload(arguments)["openclaw"]  # type: ignore[index]
+    assert (rest["mood"], rest["label"], rest["detail_json"]) == ("calm", "tides", deep)
+    assert all(row[name].startswith(rest[name]) for name in long)
+    cut = [remark for remark in report.remarks if "only its beginning is kept" in remark]
+    assert len(cut) == len(long)
+
+
 def test_a_secret_in_a_row_is_sealed_or_redacted(state: OpenClawHome, store: Store, clock: FakeClock) -> None:
     secret = SHAPES["github"][0]
     row = task_row(task=f"push with {secret}", label=secret, error=secret, status="failed")

@@ -369,5 +369,5 @@ def test_without_pydantic_ai_the_error_names_the_extra(monkeypatch: pytest.Monke
     assert spec is not None
     assert spec.loader is not None
 
-    with pytest.raises(ImportError, match=r"pip install 'holdfast-agents\[pydantic-ai\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[pydantic-ai\]' in a checkout"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -393,3 +393,24 @@ def test_the_view_of_agents_and_the_state_files_say_the_same(
     assert len(files) == 6
     assert [shown[one["agent_id"]] for one in files] == files
     assert {one["status"] for one in shown.values()} == {"completed", "failed", "running"}
+
+
+@pytest.mark.parametrize(
+    "names", [("analysis", "report"), ("x", "re-x"), ("my-report", "plan"), ("scan", "rescan")], ids="-".join
+)
+def test_the_view_of_agents_names_the_artifacts_that_are_there(
+    store: Store, clock: FakeClock, ask: Ask, quick_path: Path, names: tuple[str, str]
+) -> None:
+    home = quick_path / "home"
+    phases = tuple(Phase(name=name, task="do") for name in names)
+    campaign = begin(store, clock, seed_items()[:2], phases=phases)
+    for number in range(2):
+        end(store, clock, campaign, [0, 1], phase=number)
+        start(store, clock, campaign)
+    rebuild(home, store, clock)
+
+    shown = [msgspec.json.decode(row["state_json"]) for row in ask("SELECT * FROM agent_states")]
+
+    paths = {home / one["result"]["output_path"] for one in shown}
+    assert len(paths) == 4
+    assert [path for path in paths if not path.is_file()] == []

@@ -9,12 +9,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast as hf
 from holdfast.config.timetable import jitter_of
 from holdfast.core.errors import BadInput, NameTaken, NotFound, Refused, RevisionMismatch, SettingsError
+from holdfast.core.finding import FindingCode
+from holdfast.core.ids import BootId
 from holdfast.core.schedule import Firing
+from holdfast.core.schedule_spec import COMMAND_TASK
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus, TaskStatus
 from holdfast.engine.client.schedules import Schedules
@@ -24,7 +28,8 @@ from holdfast.engine.schedules.firing import Fired, settling
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, FakeClock, RepeatingStore, memory_store
-from tests.builders import START, later
+from holdfast.upkeep.schedule_audit import findings_of_schedules
+from tests.builders import START, a_boot, later
 from tests.conftest import Ledger
 from tests.engine.stage import Stage
 from tests.schedule.test_cron import a_schedule
@@ -213,6 +218,19 @@ def test_jitter_is_the_same_for_every_gateway_and_within_its_limit() -> None:
     assert all(timedelta(0) <= one < timedelta(minutes=10) for one in found)
 
 
+async def test_with_the_longest_jitter_every_occurrence_fires(store: Store, clock: FakeClock) -> None:
+    await schedules(store, clock).add("night", nightly(), cron="*/15 * * * *", jitter="899s", missed="all")
+    service = Cron(store, clock, {})
+
+    for _ in range(8 * 60):
+        clock.advance(minutes=1)
+        await service.run_once()
+
+    fired = [one.occurrence_at for one in history(store) if one.status is not FiringStatus.MISSED]
+    assert fired == [later(minutes=15 * number) for number in range(1, len(fired) + 1)]
+    assert len(fired) >= 31
+
+
 # --- overlap
 
 
@@ -334,6 +352,56 @@ async def test_a_queue_of_firings_of_a_removed_schedule_is_given_up(store: Store
     assert outcomes(store) == ["running", "missed"]
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue", "replace"])
+async def test_a_schedule_that_is_added_again_follows_no_firing_of_the_removed_one(
+    store: Store, clock: FakeClock, overlap: str
+) -> None:
+    own, service = schedules(store, clock), Cron(RepeatingStore(store), clock, {})
+    await own.add("night", nightly("before"), every="1h", overlap="queue")
+    for _ in range(2):
+        clock.advance(hours=1)
+        await service.run_once()
+    await own.remove("night")
+    clock.advance(minutes=1)
+    await own.add("night", nightly("after"), every="1h", overlap=overlap)
+
+    clock.advance(hours=1)
+    await service.run_once()
+
+    assert outcomes(store) == ["running", "missed", "running"]
+    assert history(store)[1].why == "its schedule was removed or changed"
+
+
+async def test_the_same_request_for_a_schedule_that_was_added_again_fires_it(
+    store: Store, clock: FakeClock
+) -> None:
+    own = schedules(store, clock)
+    await own.add("night", nightly("before"), every="1h")
+    first = await own.run("night", request_id="click")
+    await own.remove("night")
+    clock.advance(minutes=1)
+    await own.add("night", nightly("after"), every="1h")
+
+    second = await own.run("night", request_id="click")
+
+    assert second.id != first.id
+    assert second.task_id not in (None, first.task_id)
+
+
+async def test_an_owner_sees_no_history_of_an_earlier_schedule_of_the_same_name(
+    store: Store, clock: FakeClock
+) -> None:
+    bob, eve = (Schedules(store, clock, f"agent:{name}:main", only_owner=True) for name in ("bob", "eve"))
+    await bob.add("night", nightly(), every="1h")
+    await bob.run("night")
+    await bob.remove("night")
+    clock.advance(minutes=1)
+    await eve.add("night", nightly(), every="1h")
+
+    assert await eve.history("night") == []
+    assert len(await schedules(store, clock).history("night")) == 1
+
+
 # --- run now
 
 
@@ -368,6 +436,54 @@ async def test_a_run_now_while_it_runs_is_refused_with_skip(store: Store, clock:
 # --- changes
 
 
+async def test_an_edit_to_another_target_leaves_nothing_of_the_one_before(
+    store: Store, clock: FakeClock
+) -> None:
+    own = schedules(store, clock)
+    boot = a_boot(task_names=(COMMAND_TASK, "agent.scholar"))
+    store.write_now(lambda tx: tx.boots.begin(boot))
+    await own.add("night", command=["du", "-sh"], directory="/srv", timeout="5s", every="1h")
+
+    to_call = await own.edit("night", nightly("us"))
+    assert (to_call.spec.target, to_call.spec.arguments) == ("task nightly", {"region": "us"})
+    to_command = await own.edit("night", command=["df"])
+    assert (to_command.spec.target, to_command.spec.directory) == ("command df", None)
+    with pytest.raises(BadInput, match="it has 2 targets"):
+        await own.edit("night", nightly("us"), command=["df"])
+    to_agent = await own.edit("night", agent="scholar", prompt="Look.")
+    assert to_agent.spec.target == "agent scholar (session cron-night)"
+    await own.edit("night", command=["df"])
+    both = await own.edit("night", timeout="9s")
+    assert (both.spec.command, both.spec.timeout_s) == (["df"], 9.0)
+
+
+async def test_a_schedule_whose_task_no_gateway_has_is_logged_once_and_fires_when_one_has_it(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def begin(name: str, *task_names: str) -> None:
+        boot = a_boot(id=BootId(name), role="gateway", task_names=task_names)
+        store.write_now(lambda tx: tx.boots.begin(boot))
+
+    # A worker fires no schedules.
+    store.write_now(lambda tx: tx.boots.begin(a_boot(task_names=("nightly",))))
+    await schedules(store, clock).add("tea", nightly(), every="1h")
+    other = Cron(store, clock, {}, names=["other"])
+    clock.advance(hours=1, minutes=1)
+    await other.run_once()
+    assert caplog.messages == []
+    begin("boot_g", "other")
+
+    for _ in range(3):
+        await other.run_once()
+
+    assert caplog.messages == ["schedule tea: no gateway has task nightly; see `holdfast cron show tea`"]
+    (found,) = store.read_now(lambda tx: list(findings_of_schedules(tx, clock.now())))
+    assert (found.code, found.evidence["schedule"]) == (FindingCode.SCHEDULE_WITHOUT_TARGET, "tea")
+    begin("boot_h", "nightly")
+    assert store.read_now(lambda tx: list(findings_of_schedules(tx, clock.now()))) == []
+    assert await Cron(store, clock, {}, names=["nightly"]).run_once() == Fired(fired=1)
+
+
 async def test_two_edits_at_once_are_one_edit_and_one_refusal(ledger: Ledger) -> None:
     first = ledger.open()
     second = first if getattr(ledger, "_directory", "") is None else ledger.open()
@@ -381,7 +497,7 @@ async def test_two_edits_at_once_are_one_edit_and_one_refusal(ledger: Ledger) ->
 
     refused = [one for one in answers if isinstance(one, RevisionMismatch)]
     assert len(refused) == 1
-    assert "schedule night is at revision 2, and this update was made for revision 1" in str(refused[0])
+    assert "schedule night is at revision 2, and this change was made for revision 1" in str(refused[0])
     assert (await both[0].get("night")).revision == 2
 
 
@@ -399,6 +515,82 @@ async def test_a_paused_schedule_fires_nothing_and_counts_from_its_resume(
 
     assert await service.run_once() == Fired(fired=1)
     assert [one.occurrence_at for one in history(store)] == [later(hours=6)]
+
+
+async def test_what_waits_does_not_start_while_its_schedule_is_paused(store: Store, clock: FakeClock) -> None:
+    own, service = schedules(store, clock), Cron(RepeatingStore(store), clock, {})
+    await own.add("night", nightly(), every="1h")
+    for _ in range(3):
+        clock.advance(hours=1)
+        await service.run_once()
+    await own.pause("night")
+
+    for _ in range(3):
+        end(store, clock, history(store)[0])
+        await service.run_once()
+    assert outcomes(store) == ["failed", "due", "due"]
+
+    await own.resume("night")
+    await service.run_once()
+    assert outcomes(store) == ["failed", "running", "due"]
+
+
+async def test_what_waits_does_not_start_while_the_settings_switch_its_schedule_off(
+    store: Store, clock: FakeClock
+) -> None:
+    on = a_schedule(agent=None, session=None, prompt=None, task="nightly", overlap="queue")
+    service = Cron(RepeatingStore(store), clock, {"night": on})
+    await service.run_once()
+    for _ in range(2):
+        clock.advance(hours=1)
+        await service.run_once()
+    service.schedules = {"night": msgspec.structs.replace(on, is_enabled=False)}
+    end(store, clock, history(store)[0])
+    for _ in range(2):
+        await service.run_once()
+    assert outcomes(store) == ["failed", "due"]
+
+    service.schedules = {"night": on}
+    await service.run_once()
+    assert outcomes(store) == ["failed", "running"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_run_now_of_a_paused_schedule_does_not_wait_for_what_waits_for_the_resume(
+    store: Store, clock: FakeClock, *, is_running: bool
+) -> None:
+    own, service = schedules(RepeatingStore(store), clock), Cron(RepeatingStore(store), clock, {})
+    await own.add("night", nightly(), every="1h")
+    for _ in range(2):
+        clock.advance(hours=1)
+        await service.run_once()
+    await own.pause("night")
+    if not is_running:
+        end(store, clock, history(store)[0])
+        await service.run_once()
+
+    await own.run("night", request_id="click")
+    assert outcomes(store) == (["running", "due", "due"] if is_running else ["failed", "due", "running"])
+    if is_running:
+        end(store, clock, history(store)[0])
+    await service.run_once()
+
+    assert outcomes(store) == ["failed", "due", "running"]
+
+
+async def test_a_schedule_is_removed_once_whatever_becomes_of_the_answer(
+    store: Store, clock: FakeClock
+) -> None:
+    own = schedules(RepeatingStore(store), clock)
+    await own.add("night", nightly(), every="1h")
+
+    await own.remove("night")
+
+    with pytest.raises(NotFound):
+        await own.remove("night")
+    clock.advance(seconds=1)
+    await own.add("night", nightly(), every="1h")
+    assert (await own.get("night")).revision == 1
 
 
 async def test_a_name_of_run_time_and_of_the_settings_exclude_each_other(
@@ -440,6 +632,7 @@ async def test_a_name_of_run_time_and_of_the_settings_exclude_each_other(
         ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "such as Europe/Berlin or UTC, not 'Mars/Olympus'"),
         ({"every": "1h", "agent": "x", "prompt": "y"}, "it has 2 targets"),
         ({"every": "1h", "overlap": "stack"}, "overlap"),
+        ({"cron": "0 9 * * *", "jitter": "1d"}, "shorter than the interval of 1d"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, dict) else None,
 )
@@ -466,6 +659,60 @@ async def test_limits_bound_the_number_and_the_interval_of_an_owner() -> None:
     with pytest.raises(NotFound):
         await Schedules(store, clock, "agent:x:main", only_owner=True).get("night")
     store.close()
+
+
+async def test_a_paused_schedule_counts_towards_the_limit_of_its_owner(
+    store: Store, clock: FakeClock
+) -> None:
+    limits = ScheduleLimits(most=2, min_interval=timedelta(minutes=5))
+    own = schedules(store, clock, limits=limits, only_owner=True)
+    for name in ("a", "b"):
+        await own.add(name, nightly(), every="1h")
+        await own.pause(name)
+
+    with pytest.raises(Refused, match="has 2 schedules already, which is the limit"):
+        await own.add("c", nightly(), every="1h")
+    assert (await own.resume("a")).due_at is not None
+    await own.edit("b", every="2h")
+
+
+async def test_a_one_shot_that_is_over_does_not_count_until_it_gets_a_new_time(
+    store: Store, clock: FakeClock
+) -> None:
+    limits = ScheduleLimits(most=1, min_interval=timedelta(minutes=5))
+    own = schedules(store, clock, limits=limits, only_owner=True)
+    await own.add("once", nightly(), at=later(hours=1))
+    clock.advance(hours=1)
+    await Cron(store, clock, {}).run_once()
+    await own.add("night", nightly(), every="1h")
+
+    with pytest.raises(Refused, match="has 1 schedules already, which is the limit"):
+        await own.edit("once", at=later(hours=9))
+    assert (await own.get("once")).due_at is None
+
+
+async def test_schedules_above_a_lowered_limit_are_not_resumed(store: Store, clock: FakeClock) -> None:
+    before = schedules(store, clock, limits=ScheduleLimits(most=2, min_interval=timedelta(minutes=5)))
+    for name in ("a", "b"):
+        await before.add(name, nightly(), every="1h")
+        await before.pause(name)
+    own = schedules(store, clock, limits=ScheduleLimits(most=1, min_interval=timedelta(minutes=5)))
+
+    with pytest.raises(Refused, match="which is the limit"):
+        await own.resume("a")
+    assert (await own.edit("a", every="2h")).revision == 3
+    assert (await own.get("a")).is_paused
+
+
+async def test_a_one_shot_that_is_paused_is_kept(store: Store, clock: FakeClock) -> None:
+    own = schedules(store, clock)
+    await own.add("once", nightly(), at=later(days=30))
+    await own.pause("once")
+    clock.advance(days=8)
+
+    await Cron(store, clock, {}).run_once()
+
+    assert (await own.resume("once")).next_at == later(days=30)
 
 
 async def test_a_pass_reads_only_what_is_due() -> None:

@@ -232,11 +232,8 @@ def test_a_password_of_the_database_in_the_settings(home: Path, ground: MachineF
             "holdfast.toml",
             "[gateway]\nalertUrls = ['tgram://123456789:abcdefghijklmnopqrstuvwxyz012345678/1']\n",
         ),
-        ("config/channels.yaml", "pager: {kind: apprise, urls: ['mailtos://ada:hunter22@mail.example']}"),
-        (
-            "config/channels.yaml",
-            "channels: {pager: {kind: apprise, urls: ['mailtos://a:hunter22@b.example']}}",
-        ),
+        ("config/channels.yaml", "pager: {kind: apprise, urls: ['ntfys://ntfy.example/topic']}"),
+        ("config/channels.yaml", "pager: {kind: apprise, urlsFile: pager.urls}"),
     ],
 )
 def test_addresses_of_services_have_no_other_place_and_are_no_finding(
@@ -248,6 +245,41 @@ def test_addresses_of_services_have_no_other_place_and_are_no_finding(
     (home / name).chmod(0o600)
 
     assert found(home, ground) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        (
+            "holdfast.toml",
+            "[channels.alarm]\nkind = 'apprise'\nurls = ['mailto://ada:Xk93jdLq8sPz@example.com']\n",
+            "channels.alarm.urls",
+        ),
+        (
+            "holdfast.toml",
+            "[gateway]\nalertUrls = ['mailtos://ada:Xk93jdLq8sPz@example.com']\n",
+            "gateway.alertUrls",
+        ),
+        (
+            "config/channels.yaml",
+            "pager: {kind: apprise, urls: ['mailtos://ada:Xk93jdLq8sPz@mail.example']}",
+            "channels.pager.urls",
+        ),
+    ],
+)
+def test_a_password_in_a_url_of_a_settings_document(
+    home: Path, ground: MachineFacts, name: str, text: str, key: str
+) -> None:
+    settings(home, "")
+    (home / "config").mkdir(mode=0o700)
+    (home / name).write_text(text)
+    (home / name).chmod(0o600)
+
+    one = found(home, ground)["secret_in_settings"]
+
+    assert one.what.startswith(f"{key} in ")
+    assert "urls_file" in one.remedy
+    assert "Xk93jdLq8sPz" not in f"{one}"
 
 
 # --- tokens

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from holdfast.core.errors import IllegalMove
+from holdfast.core.ids import FiringId
 from holdfast.core.schedule import Firing
+from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.transitions import FiringStatus
 from holdfast.store import Store, Tx
+from holdfast.store.schedules import FiringPlace
 from tests.builders import START, a_firing, later
 
 
@@ -133,6 +137,42 @@ def test_the_history_of_a_schedule_is_read_latest_first(store: Store) -> None:
     rest = store.read_now(lambda tx: tx.firings.page("nightly", before=page[-1].occurrence_at))
 
     assert [page, rest] == [[firings[2], firings[1]], [firings[0]]]
+
+
+def test_the_history_of_all_schedules_is_in_the_order_in_which_it_was_recorded(store: Store) -> None:
+    ids = ("fire_9", "fire_1", "fire_5", "fire_3")
+    firings = [
+        a_firing(id=FiringId(one), created_at=later(hours=number // 2), occurrence_at=later(minutes=number))
+        for number, one in enumerate(ids)
+    ]
+    fired(store, *firings)
+
+    page = store.read_now(lambda tx: tx.firings.newest(limit=3))
+    rest = store.read_now(lambda tx: tx.firings.newest(before=FiringPlace.of(page[-1]), limit=3))
+
+    assert [one.id for one in (*page, *rest)] == list(ids[::-1])
+
+
+def test_a_schedule_of_the_settings_adopts_what_older_releases_have_fired(store: Store) -> None:
+    schedule = Schedule(
+        name="nightly",
+        source=ScheduleSource.SETTINGS,
+        owner="system",
+        spec=ScheduleSpec(),
+        created_at=later(days=1),
+        updated_at=later(days=1),
+    )
+    old = a_firing(schedule="nightly")
+    other = a_firing(schedule="nightly", occurrence_at=later(hours=1), schedule_made_at=later(hours=1))
+    fired(store, old, other)
+    assert store.read_now(lambda tx: tx.firings.open_of(schedule, limit=9)) == []
+
+    store.write_now(lambda tx: tx.firings.adopt(schedule))
+
+    (found,) = store.read_now(lambda tx: tx.firings.open_of(schedule, limit=9))
+    assert found == msgspec.structs.replace(old, schedule_made_at=later(days=1))
+    assert store.read_now(lambda tx: tx.firings.newest_of(schedule, until=later(days=2))) == found
+    assert store.read_now(lambda tx: tx.firings.page("nightly", made_at=later(hours=1))) == [other]
 
 
 def test_a_firing_is_found_by_the_message_that_it_posted(store: Store) -> None:

@@ -104,6 +104,15 @@ def test_running_work_without_a_sign_of_life_is_stale_after_half_an_hour(store: 
     assert after == [(FindingCode.STALE_RUNNING, Severity.ERROR, run.task_id)]
 
 
+def test_recorded_work_may_be_silent_for_as_long_as_its_producer_said(store: Store) -> None:
+    run = recorded_run(store, details=KNOWN | {"alive_until": later(minutes=60)})
+
+    before, after = (found(store, later(minutes=minutes)) for minutes in (59, 60))
+
+    assert before == []
+    assert after == [(FindingCode.STALE_RUNNING, Severity.ERROR, run.task_id)]
+
+
 def test_a_run_that_has_saved_nothing_for_half_an_hour_would_lose_its_work(store: Store) -> None:
     now = later(minutes=40)
     write(store, lambda tx: tx.boots.begin(a_boot()))

@@ -75,14 +75,15 @@ ASKED: dict[str, Callable[[Tx, str], object]] = {
             )
         ],
         [read_flow(tx, FlowPartsAsked(flow_id=flow.id), projection=PROJECTION) for flow in tx.flows.page()],
-        read_overview(tx, SystemClock()),
+        read_overview(tx, SystemClock(), PROJECTION),
     ),
     "counts": lambda tx, _: TaskCounts.of(tx),
     "audit": lambda tx, _: Audit(tx, now=later(days=1)).report(),
     "sweep": lambda tx, _: find_candidates(tx, now=later(days=1), prune_at=later(days=90), limits=LIMITS),
 }
-# Few rows, however long the history: a process leaves one, and retention takes it.
-SMALL = {"boots", "ledger_facts", "counters", "counter_deltas"}
+# Few rows, however long the history: a process leaves one, and retention takes it; `tree` is what a query has
+# gathered itself, from searches that are looked at like any others.
+SMALL = {"boots", "ledger_facts", "counters", "counter_deltas", "tree"}
 # These indexes hold only what is looked for, so walking through one does not depend on the history.
 PARTIAL = {
     "boots_alive",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 from playwright.sync_api import expect
 
@@ -15,12 +18,15 @@ def test_the_audit_log_is_filtered_and_leads_to_records(visits: Visits, filled: 
     visit = visits.sign_in(filled.gateway)
     visit.goto("/dashboard/audit")
     expect(visit.page.locator("tbody tr").first).to_be_visible()
+    # How long ago, and when: a phone has no tooltip.
+    moment = visit.page.locator("tbody tr").first.locator("time[data-moment]")
+    expect(moment).to_have_text(re.compile(r"\d{1,2} \w+ 20\d\d, \d\d:\d\d:\d\d"))
 
-    visit.page.get_by_label("Only", exact=True).select_option("action")
+    visit.page.locator("select[name=by]").select_option("action")
     visit.page.get_by_role("searchbox", name="is").fill("flows.start")
     visit.page.get_by_role("button", name="Filter").click()
     expect(visit.page.locator("tbody tr")).to_have_count(1)
-    expect(visit.page.locator("tbody tr").get_by_role("link", name="flow_")).to_have_attribute(
+    expect(visit.page.locator("tbody tr a.id")).to_have_attribute(
         "href", f"/dashboard/flows/{filled.ids['flow']}"
     )
 
@@ -35,15 +41,21 @@ def test_the_audit_log_is_filtered_and_leads_to_records(visits: Visits, filled: 
 
 
 def test_the_findings_are_those_of_an_audit(visits: Visits, filled: Filled) -> None:
-    found = filled.gateway.call("upkeep.audit")["summary"]
+    audited = filled.gateway.call("upkeep.audit", limit=200)
+    found = audited["summary"]
     visit = visits.sign_in(filled.gateway)
     visit.goto("/dashboard/audit")
 
     visit.page.get_by_role("link", name="Findings").click()
 
     expect(visit.page.get_by_role("heading", name="errors")).to_have_text(
-        f"{found['errors']} errors, {found['warnings']} warnings"
+        re.compile(rf"{found['errors']} errors?, {found['warnings']} warnings?")
     )
+    # Those of one kind are told together, and only the first ones are open.
+    kinds = Counter((one["code"], one["severity"]) for one in audited["findings"])
+    expect(visit.page.locator(".finding")).to_have_count(len(kinds))
+    rest = visit.page.locator(".finding details:not([open])")
+    expect(rest).to_have_count(sum(number > 3 for number in kinds.values()))
 
 
 def test_settings_say_where_they_come_from_and_hide_secrets(visits: Visits, filled: Filled) -> None:
@@ -56,6 +68,12 @@ def test_settings_say_where_they_come_from_and_hide_secrets(visits: Visits, fill
     expect(row).to_contain_text("holdfast.toml")
     expect(visit.page.locator("tr", has_text="gateway.restart.drain_timeout_s")).to_contain_text("default")
     assert "5e5e5e" not in visit.page.content()
+    # The gateway of the tests is started with --port 0.
+    port = visit.page.locator("[id='row-gateway.port']")
+    expect(port.locator("td[data-label=Value]")).to_contain_text("0")
+    expect(port.locator("td[data-label=From]")).to_have_text("the command line")
+    (told,) = filled.gateway.call("config.get", key="gateway.port")["settings"]
+    assert (told["value"], told["source"]) == (0, "the command line")
 
     search = visit.page.get_by_role("searchbox")
     search.fill("agents.sage")

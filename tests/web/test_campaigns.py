@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,24 @@ from tests.web.visits import Filled
 
 pytestmark = pytest.mark.slow
 
+# Charts are private to the script; this keeps each one that is drawn.
+KEEPS_CHARTS = """(() => {
+    let real;
+    window.charts = [];
+    Object.defineProperty(window, "uPlot", {
+        get: () => real,
+        set: (made) => {
+            real = new Proxy(made, {
+                construct(target, given) {
+                    const chart = new target(...given);
+                    window.charts.push(chart);
+                    return chart;
+                },
+            });
+        },
+    });
+})();"""
+
 
 def a_campaign(gateway: LiveGateway, name: str, *numbers: int) -> None:
     """A draft of a test's own: items with a number that nine divides fail."""
@@ -24,6 +43,11 @@ def a_campaign(gateway: LiveGateway, name: str, *numbers: int) -> None:
 
 def counts(gateway: LiveGateway, name: str) -> dict[str, Any]:
     found: dict[str, Any] = gateway.call("progress.get", campaign=name)["counts"]
+    return found
+
+
+def status_of(gateway: LiveGateway, name: str) -> str:
+    found: str = gateway.call("campaigns.get", campaign=name)["campaign"]["status"]
     return found
 
 
@@ -52,6 +76,40 @@ def test_a_campaign_shows_its_progress_its_pace_and_its_limits(visits: Visits, f
     page.get_by_role("link", name="24 h").click()
     expect(page.get_by_role("link", name="24 h")).to_have_attribute("aria-current", "true")
     expect(page.get_by_role("heading", name="Pace of migration")).to_be_visible()
+
+
+def test_charts_show_one_moment_in_24_hours_and_change_with_the_colours(
+    visits: Visits, filled: Filled
+) -> None:
+    visit = visits.sign_in(filled.gateway)
+    page = visit.page
+    page.add_init_script(KEEPS_CHARTS)
+    # All that was done was done in the first five minutes.
+    visit.goto("/dashboard/campaigns/survey?phase=analysis&hours=1")
+    expect(page.locator("[data-chart] canvas")).to_have_count(2)
+
+    drawn = page.evaluate("() => window.charts.at(-1).data[0].length")
+    low, high = page.evaluate("() => [window.charts.at(-1).scales.x.min, window.charts.at(-1).scales.x.max]")
+    assert high - low <= max(600, 300 * drawn), "minutes, not years"
+    at = page.evaluate("() => window.charts.at(-1).series[0].value(window.charts.at(-1), 1795122900, 0, 0)")
+    assert re.fullmatch(r"2026-11-19 \d\d:\d\d", at)
+    stroke = "() => window.charts.at(-1).series[1].stroke()"
+    light = page.evaluate(stroke)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"() => ({stroke})() !== {light!r}")
+
+
+def test_a_campaign_that_has_ended_stays_on_the_overview(visits: Visits, filled: Filled) -> None:
+    gateway = filled.gateway
+    a_campaign(gateway, "meadow", 1, 2)
+    gateway.call("campaigns.start", campaign="meadow")
+    gateway.until(lambda: status_of(gateway, "meadow") == "done", "the campaign is done")
+    visit = visits.sign_in(gateway)
+
+    ended = visit.page.locator("#live li", has_text="meadow")
+    expect(ended).to_contain_text("2 of 2 done; ended")
+    ended.get_by_role("link", name="meadow").click()
+    expect(visit.page.get_by_role("heading", name="meadow")).to_be_visible()
 
 
 def test_items_are_found_by_what_they_are(visits: Visits, filled: Filled) -> None:
@@ -127,9 +185,16 @@ def test_a_refused_milestone_says_why_and_changes_nothing(visits: Visits, filled
     visit.goto("/dashboard/campaigns/hedges")
     expect(page.locator("main > p.dim").first).to_contain_text("<img src=x")
     page.get_by_role("button", name="Save a milestone…").click()
-    page.locator("#dialog [name=name]").fill("NOT A NAME")
+    name = page.locator("#dialog [name=name]")
+    name.fill("NOT A NAME")
     page.locator("#dialog").get_by_role("button", name="Save").click()
+    assert name.evaluate("(field) => field.validity.patternMismatch")
 
-    expect(page.locator("#dialog [data-error]")).to_contain_text("name")
+    # What the browser lets through, the gateway refuses.
+    name.evaluate("(field) => field.removeAttribute('pattern')")
+    page.locator("#dialog").get_by_role("button", name="Save").click()
+    expect(page.locator("#dialog [data-error]")).to_have_text(
+        "the field “name” has characters or a form that is not allowed here"
+    )
     saved = filled.gateway.call("campaigns.checkpoints", campaign="hedges")
     assert saved["checkpoints"] == []

@@ -71,7 +71,9 @@ def test_a_person_starts_retries_and_cancels_a_flow(visits: Visits, filled: Fill
     visit.goto("/dashboard/flows")
 
     told = visit.act("Start a flow…", confirm="Start", name="spring", goal="A second spring")
-    flow_id = told.removeprefix("Started ").removesuffix(".")
+    assert told == "Started. Open spring"
+    made = visit.page.locator("#toasts a", has_text="Open spring")
+    flow_id = str(made.get_attribute("href")).rpartition("/")[2]
     assert flow_of(gateway, flow_id)["goal"] == "A second spring"
     gateway.until(lambda: flow_of(gateway, flow_id)["status"] == "blocked", "its leaves are brown")
     visit.goto(f"/dashboard/flows/{flow_id}")
@@ -90,6 +92,9 @@ def test_a_person_starts_retries_and_cancels_a_flow(visits: Visits, filled: Fill
     # The page reads again by itself.
     expect(page.locator(".page-head .badge")).to_have_text("cancelled")
     expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+    expect(page.get_by_role("heading", name="What blocks it")).to_have_count(0)
+    visit.goto("/dashboard/flows?status=cancelled")
+    expect(page.locator(f"[id='row-{flow_id}']")).not_to_contain_text("blocked by")
 
     assert done_at_the_dashboard(gateway, flow_id) == [
         "flows.start",

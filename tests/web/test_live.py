@@ -158,6 +158,35 @@ def test_the_sign_in_leads_to_no_other_site(visits: Visits, own: LiveGateway) ->
         visit.page.wait_for_url(f"{own.url}/")
 
 
+def test_a_button_says_that_the_gateway_does_not_answer(visits: Visits, own: LiveGateway) -> None:
+    visits.expected += AWAY
+    visit = visits.sign_in(own)
+    page = visit.page
+    button = page.get_by_role("button", name="Restart…")
+    stale = page.locator("#stale")
+    expect(stale).to_be_hidden()
+
+    # Frozen, it takes the request and is silent; the page does not wait for long.
+    page.evaluate("() => { htmx.config.timeout = 300; }")
+    frozen = own.pid
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        button.click()
+        expect(page.locator("#toasts .toast").last).to_contain_text("The gateway does not answer")
+        says(page, "reconnecting")
+        expect(stale).to_contain_text("The gateway does not answer. This is as of")
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    says(page, "live")
+    expect(stale).to_be_hidden()
+
+    own.stop()
+    page.locator("#toasts").evaluate("(toasts) => toasts.replaceChildren()")
+    button.click()
+    expect(page.locator("#toasts .toast").last).to_contain_text("The gateway does not answer")
+    expect(stale).to_be_visible()
+
+
 def test_the_keyboard_and_the_colours(visits: Visits, own: LiveGateway) -> None:
     visit = visits.sign_in(own)
     visit.page.keyboard.press("?")

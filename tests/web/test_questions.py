@@ -26,6 +26,7 @@ def test_a_question_is_answered_once_and_its_task_goes_on(visits: Visits, filled
 
     expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
     visit.is_accessible()
+    expect(page.get_by_role("region", name="May I cut the old pear tree?")).to_contain_text("Make room")
     question = page.get_by_role("region", name=asked)
     question.get_by_role("button", name="no…").click()
     dialog = page.locator("#dialog")

@@ -34,7 +34,7 @@ def test_a_restart_shows_its_manifest_against_the_outcome(visits: Visits, filled
 def test_a_restart_that_interrupts_too_much_is_refused_until_it_is_forced(
     visits: Visits, own: LiveGateway
 ) -> None:
-    visits.expected += ["Failed to load resource", "ERR_", "htmx:"]
+    visits.expected += ["Failed to load resource", "ERR_", "htmx:", "Response Status Error Code 409"]
     for number in range(3):
         own.call("ledger.create", name="tend", goal=f"Water row {number}", arguments={"minutes": 60})
     own.until(lambda: own.call("ledger.overview")["tasks"].get("running") == 3, "three tasks run")

@@ -71,6 +71,12 @@ def test_one_task_shows_its_steps_results_artifacts_decisions_and_events(
     steps = page.locator("table.steps tbody tr")
     expect(steps.filter(has_text="turns:3")).to_have_count(1)
     expect(steps.filter(has_text='{"tree":3,"kind":"apple","weight":10.5}')).to_have_count(1)
+    # The newest first.
+    expect(page.locator("table.steps tr.turn-head").last).to_contain_text("turns:1")
+    page.get_by_role("region", name="Turns and steps").get_by_role("link", name="From the first one").click()
+    expect(page.locator("table.steps tr.turn-head").first).to_contain_text("turns:1")
+    page.get_by_role("region", name="Turns and steps").get_by_role("link", name="The newest").click()
+    expect(page.locator("table.steps tr.turn-head").last).to_contain_text("turns:1")
     for panel, text in {
         "Result": '"trees": 6',
         "Notes and decisions": "the harvest of 6 trees is complete",
@@ -81,7 +87,7 @@ def test_one_task_shows_its_steps_results_artifacts_decisions_and_events(
     }.items():
         expect(page.get_by_role("region", name=panel)).to_contain_text(text)
     expect(page.get_by_role("img", name="Timeline of harvest: run 1 succeeded")).to_be_visible()
-    page.get_by_role("link", name="From the first one").click()
+    page.get_by_role("region", name="Events").get_by_role("link", name="From the first one").click()
     expect(page.get_by_role("region", name="Events")).to_contain_text("task created")
 
     visit.goto(f"/dashboard/tasks/{ids['failed 1']}")
@@ -121,8 +127,10 @@ def test_a_task_is_cancelled_retried_and_forked(visits: Visits, filled: Filled) 
     expect(dialog.locator("input[name=at]").last).to_have_value("turns:3")
     dialog.get_by_role("button", name="Fork", exact=True).click()
     expect(dialog).to_be_hidden()
-    said = visit.page.locator("#toasts .toast").last.inner_text()
-    fork = said.removeprefix("The fork is the new task ").rstrip(".")
+    made = visit.page.locator("#toasts .toast").last.get_by_role("link", name="Open harvest")
+    fork = str(made.get_attribute("href")).rpartition("/")[2]
+    made.click()
+    expect(visit.page).to_have_url(f"{visit.url}/dashboard/tasks/{fork}")
     gateway.until(lambda: status_of(gateway, fork) == "succeeded", "the fork is done")
     turns = gateway.call("ledger.timeline", taskId=fork)["runs"][0]["turns"]
     assert [one["name"] for one in turns] == ["turns:4", "turns:5", "turns:6"]

@@ -26,7 +26,7 @@ from holdfast.core.quiet_hours import QuietHours
 from holdfast.core.transitions import AlertActionStatus, AlertStatus
 from holdfast.store import Tx, Write
 
-# How often a notice that quiet hours hold back is looked at, so that changed settings count soon.
+# How often a notice that cannot be sent yet is looked at, so that changed settings count soon.
 _LOOK_AGAIN = timedelta(minutes=15)
 _DONE, _FAILED, _SKIPPED = AlertActionStatus.DONE, AlertActionStatus.FAILED, AlertActionStatus.SKIPPED
 
@@ -118,8 +118,13 @@ def _notify(
             action, until=min(until, now + _LOOK_AGAIN), outcome=outcome, has_failed=False, now=now
         )
     channels = (rule.channels if rule is not None else ()) or options.channels
-    if not channels:
+    if not channels and alert.status is AlertStatus.CLEARED:
         return _end(tx, alert, action, _FAILED, NO_CHANNEL, now)
+    if not channels:
+        # A channel that is declared later gets the notice of an alert that is still raised.
+        return tx.alerts.put_off_action(
+            action, until=now + _LOOK_AGAIN, outcome=NO_CHANNEL, has_failed=False, now=now
+        )
     text = words_of(alert, action, others, is_late=action.outcome is not None)
     owe_notice(tx, alert, action.action, text, channels, now=now)
     return _end(tx, alert, action, _DONE, f"sent to {', '.join(channels)}", now)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from holdfast.core.alert import LEDGER
 from holdfast.core.campaign import Campaign
 from holdfast.core.clock import from_micros
 from holdfast.core.errors import HoldfastError
@@ -93,6 +94,15 @@ def campaign_figures(
         "last_checkpoint_age_minutes": minutes_since(_last_checkpoint(tx, campaign), now, ages_from),
         "running_for_minutes": minutes_since(campaign.started_at, now, ages_from),
     }
+
+
+def figures_of(tx: Tx, subject: str, *, now: datetime) -> Figures:
+    """The figures of the ledger, or of a running campaign as well. Raises NotFound, RowDamaged."""
+    since = ages_from(tx)
+    figures = ledger_figures(tx, now=now, ages_from=since)
+    if subject != LEDGER:
+        figures |= campaign_figures(tx, tx.campaigns.get(subject), now=now, ages_from=since)
+    return figures
 
 
 def _last_checkpoint(tx: Tx, campaign: Campaign) -> datetime | None:

@@ -10,6 +10,8 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.alerts.figures import figures_of
+from holdfast.config.conditions import evaluate
 from holdfast.core.alert import (
     Alert,
     AlertAction,
@@ -71,8 +73,9 @@ def forgetting(verdict: WatchedVerdict) -> Write[bool]:
 
 
 def raising(seen: SeenVerdict, *, place: str, now: datetime) -> Write[Alert | None]:
-    """The write that raises an alert with its actions; None if another gateway did. While the rule is
-    silenced, the alert is only recorded."""
+    """The write that raises an alert with its actions; None if another gateway did, or if the condition is
+    not true any more: this process may have been frozen since it looked. While the rule is silenced, the
+    alert is only recorded."""
     alert = Alert(
         id=new_alert_id(now),
         rule=seen.rule.name,
@@ -88,6 +91,8 @@ def raising(seen: SeenVerdict, *, place: str, now: datetime) -> Write[Alert | No
     )
 
     def raise_it(tx: Tx) -> Alert | None:
+        if seen.kind is VerdictKind.CONDITION and not is_still_true(tx, seen.rule, seen.subject, now):
+            return None
         verdict = seen.turned(True, place=place, now=now)
         if seen.verdict is not None and seen.verdict.is_true:
             verdict = msgspec.structs.replace(verdict, since=seen.verdict.since)
@@ -115,6 +120,11 @@ def raising(seen: SeenVerdict, *, place: str, now: datetime) -> Write[Alert | No
         return kept
 
     return raise_it
+
+
+def is_still_true(tx: Tx, rule: AlertRule, subject: str, now: datetime) -> bool:
+    """Whether the condition is true of what the ledger says in this write. Raises HoldfastError."""
+    return evaluate(rule.condition, figures_of(tx, subject, now=now))
 
 
 def clearing(

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from holdfast.alerts.actions import Act, AlertOptions, is_failure, performing, putting_off
-from holdfast.alerts.acts import ACTS
+from holdfast.alerts.acts import ACTS, restarting_more, silent_agents
 from holdfast.alerts.figures import AGES_FACT, Figures, ages_from, campaign_figures, ledger_figures
 from holdfast.alerts.raising import (
     SeenVerdict,
@@ -47,7 +47,7 @@ from holdfast.core.jumps import TOLERANCE
 from holdfast.core.transitions import AlertActionStatus, AlertStatus, CampaignStatus
 from holdfast.engine.aio.polling import PollingService
 from holdfast.engine.clocks.jump_watch import ClockWatch
-from holdfast.store import Store, Tx
+from holdfast.store import Store, Tx, Write
 
 log = logging.getLogger("holdfast")
 
@@ -166,12 +166,13 @@ class AlertWatch(PollingService):
         if now is None:
             return Tick()
         await self._note_jump(now)
-        board = await self._store.read(_read_board)
+        board = await self._board(now)
         looked = await self._look(board, now)
         changed = [await self._step(one, board, now) for one in looked.verdicts]
         changed += [await self._end(key, looked, board, now) for key in board.keys - looked.keys]
         await self._keep_silences(board, now)
         acted = await self._act(now)
+        await self._restart_more(board, now)
         await self._tidy(now)
         found = [one for one in changed if one is not None]
         return Tick(
@@ -181,6 +182,14 @@ class AlertWatch(PollingService):
         )
 
     # --- what is true now
+
+    async def _board(self, now: datetime) -> _Board:
+        board = await self._store.read(_read_board)
+        if board.ages_from is not None and board.ages_from > now + TOLERANCE:
+            # The clock was ahead when it was noted, and is right again: no age would count until then.
+            await self._store.write(_ages_begin(now))
+            board = msgspec.structs.replace(board, ages_from=now)
+        return board
 
     async def _look(self, board: _Board, now: datetime) -> _Looked:
         """Evaluate each rule for the ledger, or for each running campaign that it is about."""
@@ -366,6 +375,23 @@ class AlertWatch(PollingService):
             log.warning("%s of %s failed: %s", action.action.value, action.alert_id, error)
             return await self._store.write(putting_off(action, error, now=now))
 
+    async def _restart_more(self, board: _Board, now: datetime) -> None:
+        """While an alert that restarts agents is raised, restart those that fall silent later, too."""
+        known = self.options.by_name
+        for alert in board.alerts.values():
+            rule = known.get(alert.rule)
+            if rule is None or alert.status is not AlertStatus.RAISED or alert.kind is VerdictKind.FAILURE:
+                continue
+            if AlertActionKind.RESTART_AGENT not in rule.actions:
+                continue
+            try:
+                if await self._store.read(partial(_has_silent, alert, rule, now)):
+                    await self._store.write(restarting_more(alert.id, rule, now=now))
+            except StoreUnavailable:
+                raise
+            except HoldfastError as error:
+                self.troubles.met(f"alert rule {rule.name}", error, again_in_s=self.every_s)
+
     # --- upkeep
 
     async def _note_jump(self, now: datetime) -> None:
@@ -377,7 +403,7 @@ class AlertWatch(PollingService):
         ahead = (now - last[0]) - timedelta(seconds=self._last[1] - last[1])
         if ahead > TOLERANCE:
             log.warning("the clock went on by %s at once: ages of alert rules begin anew", ahead)
-            await self._store.write(lambda tx: tx.boots.set_fact(AGES_FACT, str(to_micros(now))))
+            await self._store.write(_ages_begin(now))
 
     async def _tidy(self, now: datetime) -> None:
         """Now and then: tell that this gateway still watches its verdicts, and delete old alerts."""
@@ -397,6 +423,10 @@ class AlertWatch(PollingService):
                 == _PRUNED_AT_ONCE
             ):
                 pass
+
+
+def _ages_begin(now: datetime) -> Write[None]:
+    return lambda tx: tx.boots.set_fact(AGES_FACT, str(to_micros(now)))
 
 
 def _read_board(tx: Tx) -> _Board:
@@ -419,6 +449,11 @@ def _status_of(campaign_id: str, tx: Tx) -> CampaignStatus | None:
         return None
     except RowDamaged:  # nothing of it runs any more
         return CampaignStatus.FAILED
+
+
+def _has_silent(alert: Alert, rule: AlertRule, now: datetime, tx: Tx) -> bool:
+    campaign = tx.campaigns.get(alert.subject)
+    return campaign.status is CampaignStatus.RUNNING and bool(silent_agents(tx, campaign, rule, now))
 
 
 def _is_age(name: str) -> bool:

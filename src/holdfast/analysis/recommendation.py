@@ -4,7 +4,7 @@ The first rule that fits decides:
 
 1. no code at all: `P3-archive`
 2. the last change is more than three years ago: `P3-archive`
-3. when it changed last is not known: `keep`, and ask its owner
+3. the time of its last change is unknown: `keep`, and ask its owner
 4. 50,000 lines of code or more, and no tests: `keep`, until it has some
 5. changed within 90 days, with tests and CI: `P0-migrate`
 6. changed within a year, with tests: `P1-migrate`
@@ -39,7 +39,7 @@ def recommend(
     if not lines_of_code:
         return Recommendation.P3, "it has no code"
     if days is None:
-        return Recommendation.KEEP, "when it changed last is not known"
+        return Recommendation.KEEP, "the time of its last change is unknown"
     if days > STALE_DAYS:
         return Recommendation.P3, f"its last change is {days:,} days ago"
     if lines_of_code >= MANY_LINES and not tests:

@@ -23,7 +23,8 @@ def _lines(report: AnalysisReport) -> Iterator[str]:
     yield ""
     yield (
         f"{report.analysed:,} of {report.items:,} items, {report.lines_of_code:,} lines of code, "
-        f"{report.tests:,} tests in {report.items_with_tests:,} items, {graph.distinct:,} dependencies, "
+        f"{report.tests:,} tests in {report.items_with_tests:,} items, {graph.distinct:,} "
+        f"{'dependency' if graph.distinct == 1 else 'dependencies'}, "
         f"{graph.between_items:,} of them between items."
     )
     yield from _heading("Recommendations")

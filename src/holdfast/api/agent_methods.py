@@ -18,13 +18,17 @@ def _own(gateway: GatewayDoor, caller: Caller) -> AgentPageView:
 
 
 async def _page(gateway: GatewayDoor, asked: agents.AgentsAsked, caller: Caller) -> AgentListView:
-    own, reach = _own(gateway, caller), caller.reach
-    return await gateway.store.read(lambda tx: agents.read_agents(tx, asked, own, reach=reach))
+    own, reach, projection = _own(gateway, caller), caller.reach, gateway.projection()
+    return await gateway.store.read(
+        lambda tx: agents.read_agents(tx, asked, own, projection=projection, reach=reach)
+    )
 
 
 async def _get(gateway: GatewayDoor, asked: agents.OneAgentAsked, caller: Caller) -> AgentDetailView:
-    own, reach = _own(gateway, caller), caller.reach
-    return await gateway.store.read(lambda tx: agents.read_agent(tx, asked, own, reach=reach))
+    own, reach, projection = _own(gateway, caller), caller.reach, gateway.projection()
+    return await gateway.store.read(
+        lambda tx: agents.read_agent(tx, asked, own, projection=projection, reach=reach)
+    )
 
 
 async def _pause(gateway: GatewayDoor, asked: agents.AgentPauseAsked, caller: Caller) -> AgentChangedView:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, TypeAlias
 
@@ -17,10 +17,11 @@ from holdfast.core.agent import AgentStatus, CampaignAgent, PausedAgent
 from holdfast.core.campaign import Campaign
 from holdfast.core.errors import NotFound, Refused
 from holdfast.core.redaction import redact_name, redact_text
-from holdfast.core.transitions import CampaignStatus, ItemStatus
+from holdfast.core.transitions import CampaignStatus, ItemStatus, RunStatus
 from holdfast.engine.campaigns.agent_changes import (
     PAUSED_BY_OPERATOR,
     RESTARTED_BY_OPERATOR,
+    AgentRestartRequest,
     pausing_agent,
     restarting_agent,
     resuming_agent,
@@ -28,6 +29,7 @@ from holdfast.engine.campaigns.agent_changes import (
 from holdfast.engine.campaigns.agents import AgentPosition, find_agent, page_of_agents
 from holdfast.store.contract import Write
 from holdfast.store.transaction import Tx
+from holdfast.upkeep.projection import Projection
 from holdfast.views.agents import (
     CONVERSATION,
     AgentChangedView,
@@ -79,7 +81,7 @@ class AgentRestartAsked(OneAgentAsked, frozen=True, kw_only=True):
 
 
 def read_agents(
-    tx: Tx, asked: AgentsAsked, own: AgentPageView, *, reach: Reach = EVERYTHING
+    tx: Tx, asked: AgentsAsked, own: AgentPageView, *, projection: Projection, reach: Reach = EVERYTHING
 ) -> AgentListView:
     """`own` are those of the gateway; they stand on the first page, beside `limit` others."""
     owner = _owner(reach)
@@ -98,14 +100,14 @@ def read_agents(
         owner=owner,
     )
     return AgentListView(
-        agents=[*found, *map(AgentLineView.of, page.agents)],
+        agents=[*found, *_lines(tx, page.agents, projection)],
         settings_refused=own.settings_refused,
         next_page_token=None if page.following is None else _token(page.following),
     )
 
 
 def read_agent(
-    tx: Tx, asked: OneAgentAsked, own: AgentPageView, *, reach: Reach = EVERYTHING
+    tx: Tx, asked: OneAgentAsked, own: AgentPageView, *, projection: Projection, reach: Reach = EVERYTHING
 ) -> AgentDetailView:
     """Raises NotFound, and Conflict if two agents of one campaign share the id."""
     mine = _own(asked, own)
@@ -119,13 +121,21 @@ def read_agent(
         )
     agent = _found(tx, asked, reach)
     rows = tx.item_phases.look_of_items(agent.campaign_id, agent.phase_number, [agent.item_id])
+    (line,) = _lines(tx, [agent], projection)
     return AgentDetailView(
-        agent=AgentLineView.of(agent),
+        agent=line,
         attempt=agent.attempt,
         stage=rows[0].stage if rows else None,
         percent=rows[0].percent if rows else None,
-        run_status=None if agent.run_status is None else agent.run_status.value,
+        run_status=line.run_status,
     )
+
+
+def _lines(tx: Tx, agents: Sequence[CampaignAgent], projection: Projection) -> list[AgentLineView]:
+    """One whose process is gone does not read as active."""
+    running = [str(one.task_id) for one in agents if one.run_status is RunStatus.RUNNING]
+    shown = projection.of_runs(tx, list(tx.runs.live_of_tasks(running).values())) if running else {}
+    return [AgentLineView.of(one, shown.get(str(one.task_id))) for one in agents]
 
 
 # --- change
@@ -175,12 +185,17 @@ def resuming(
             return _changed(tx, mine, outcome)
         agent = _found(tx, asked, reach)
         after = resuming_agent(agent.campaign_id, agent.id, now=now)(tx)
-        outcome = "it goes on after its last saved step" + _when(tx, agent)
+        outcome = _what_next(agent) + _when(tx, agent)
         if agent.item_status is not ItemStatus.PAUSED:
             outcome = f"it was not paused: its item is {agent.item_status.value}"
         return AgentChangedView(agent=AgentLineView.of(after), outcome=outcome)
 
     return resume
+
+
+def _what_next(agent: CampaignAgent) -> str:
+    began = agent.attempt > 0
+    return "it goes on after its last saved step" if began else "it begins"
 
 
 def restarting(
@@ -196,11 +211,17 @@ def restarting(
             f"{mine.name}), or restart the gateway (holdfast gateway restart)"
         )
 
+    # It outlives the write, which may run again after its own commit.
+    request = AgentRestartRequest()
+
     def restart(tx: Tx) -> AgentChangedView:
         agent = _found(tx, asked, reach)
-        after = restarting_agent(agent.campaign_id, agent.id, now=now, reason=asked.reason)(tx)
-        outcome = "it goes on after its last saved step" + _when(tx, agent)
-        if agent.item_status is ItemStatus.RUNNING:
+        write = restarting_agent(agent.campaign_id, agent.id, now=now, reason=asked.reason, request=request)
+        after = write(tx)
+        outcome = _what_next(agent) + _when(tx, agent)
+        if after.item_status is ItemStatus.RUNNING:
+            outcome = "the run that it had is over, and it goes on in a new one already"
+        elif agent.item_status is ItemStatus.RUNNING:
             outcome = f"its run is cancelled; then {outcome}"
         return AgentChangedView(agent=AgentLineView.of(after), outcome=outcome)
 

@@ -135,7 +135,7 @@ def count_raised(tx: Tx) -> int:
 
 
 def _duration(text: str) -> timedelta:
-    lasts = timedelta() if text.strip() == "0" else parse_duration("duration", text.strip())
+    lasts = parse_duration("duration", text.strip())
     if lasts > LONGEST_SILENCE:
         raise BadInput("duration", "at most 365 days; to switch a rule off, set is_enabled = false in it")
     return lasts

@@ -65,7 +65,7 @@ def read_calendar(tx: Tx, asked: CalendarAsked, *, by: ScheduleCaller, now: date
     fired: list[Firing] = []
     coming: list[CalendarEntryView] = []
     for schedule in shown:
-        past, has_more_past = _past(tx, schedule.name, asked, share)
+        past, has_more_past = _past(tx, schedule, asked, by, share)
         ahead, has_more_ahead = _coming(schedule, asked, now, share)
         fired += past
         coming += [CalendarEntryView.coming(schedule.name, at) for at in ahead]
@@ -81,9 +81,13 @@ def read_calendar(tx: Tx, asked: CalendarAsked, *, by: ScheduleCaller, now: date
     )
 
 
-def _past(tx: Tx, name: str, asked: CalendarAsked, share: int) -> tuple[list[Firing], bool]:
+def _past(
+    tx: Tx, schedule: Schedule, asked: CalendarAsked, by: ScheduleCaller, share: int
+) -> tuple[list[Firing], bool]:
     """The latest firings of the span, and whether there are more."""
-    latest = tx.firings.page(name, before=asked.ends_at, limit=share + 1)
+    latest = tx.firings.page(
+        schedule.name, made_at=by.sees_since(schedule), before=asked.ends_at, limit=share + 1
+    )
     found = [one for one in latest if one.occurrence_at >= asked.begins_at]
     return found[:share], len(found) > share
 

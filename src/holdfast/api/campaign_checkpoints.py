@@ -195,7 +195,7 @@ def reached_checkpoint(tx: Tx, prefix: str, reach: Reach = EVERYTHING) -> str:
     try:
         reached_campaign(tx, checkpoint.campaign_id, reach)
     except (NotFound, NotYours):
-        raise NotFound("checkpoint", prefix) from None
+        raise NotFound("checkpoint", prefix, shown_by="checkpoints list --campaigns") from None
     return checkpoint_id
 
 

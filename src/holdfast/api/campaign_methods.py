@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.api import campaign_changes, campaigns, progress
 from holdfast.api.contract import READ, Caller, GatewayDoor
-from holdfast.api.method_kinds import Method, P, audited, calls, reads_own, run_write, writes_own
+from holdfast.api.method_kinds import Method, P, audited, calls, reads_own, run_write, shows_own, writes_own
 from holdfast.engine.campaigns.documents import ContextDocument, PhaseDocument
 from holdfast.engine.campaigns.recovery_document import RecoveryDocument
 from holdfast.views.campaigns import (
@@ -73,7 +73,7 @@ CAMPAIGN_METHODS: list[Method] = [
         campaigns.read_campaigns,
         "Campaigns, newest first, with how far each is.",
     ),
-    reads_own(
+    shows_own(
         "campaigns.get",
         campaigns.CampaignAsked,
         CampaignDetailView,
@@ -152,14 +152,14 @@ CAMPAIGN_METHODS: list[Method] = [
         "Let failed items start again, each after its last saved step.",
         is_owned=True,
     ),
-    _tells_now(
+    shows_own(
         "progress.get",
         progress.CampaignProgressAsked,
         CampaignProgressView,
         progress.read_progress,
         "How far a campaign is, in all phases or in one: counts, rate and time left.",
     ),
-    _tells_now(
+    shows_own(
         "progress.context",
         progress.CampaignProgressAsked,
         ContextDocument,

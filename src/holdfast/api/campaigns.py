@@ -17,11 +17,12 @@ from holdfast.engine.campaigns.documents import last_checkpoint
 from holdfast.engine.campaigns.finding import found_campaign
 from holdfast.engine.campaigns.issues import issues_of
 from holdfast.engine.campaigns.recovery_document import RecoveryDocument, recovery_document
-from holdfast.engine.campaigns.report import current_phase, phase_counts
+from holdfast.engine.campaigns.report import counts_of_phases, current_phase, totals_of
 from holdfast.engine.campaigns.trouble import campaign_issues, unknown_tasks
 from holdfast.engine.ledger.item_slots import CAMPAIGN_SCOPE
 from holdfast.store.campaign_pages import ItemFilter
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.projection import Projection
 from holdfast.views.campaigns import (
     CampaignDetailView,
     CampaignLineView,
@@ -155,24 +156,21 @@ def _line(tx: Tx, campaign: Campaign) -> CampaignLineView:
 
 def all_counts(tx: Tx, campaign: Campaign) -> ItemCounts:
     """The items of all phases together."""
-    numbers = range(len(campaign.spec.phases))
-    return total_of([one for number in numbers for one in phase_counts(tx, campaign, number).values()])
+    return total_of(totals_of(counts_of_phases(tx, campaign)))
 
 
 # --- one campaign
 
 
-def read_campaign(tx: Tx, asked: CampaignAsked, *, reach: Reach = EVERYTHING) -> CampaignDetailView:
-    return detail_of(tx, reached_campaign(tx, asked.campaign, reach))
-
-
-def detail_of(tx: Tx, campaign: Campaign) -> CampaignDetailView:
-    spec = campaign.spec
-    counts = [
-        total_of(list(phase_counts(tx, campaign, number).values())) for number in range(len(spec.phases))
-    ]
-    unknown = unknown_tasks(tx, campaign)
-    issues = [*issues_of(tx, campaign.id), *campaign_issues(tx, campaign, total_of(counts))]
+def read_campaign(
+    tx: Tx, asked: CampaignAsked, *, projection: Projection, reach: Reach = EVERYTHING
+) -> CampaignDetailView:
+    campaign = reached_campaign(tx, asked.campaign, reach)
+    spec, proofs = campaign.spec, projection.proofs
+    counts = totals_of(counts_of_phases(tx, campaign))
+    unknown = unknown_tasks(tx, campaign, proofs)
+    own_issues = campaign_issues(tx, campaign, counts, now=projection.now, proofs=proofs)
+    issues = [*issues_of(tx, campaign.id), *own_issues]
     return CampaignDetailView(
         campaign=CampaignView.of(campaign),
         batch_size=spec.batch_size,
@@ -238,7 +236,7 @@ def read_item(tx: Tx, asked: ItemAsked, *, reach: Reach = EVERYTHING) -> ItemDet
     campaign = reached_campaign(tx, asked.campaign, reach)
     item = tx.items.by_ids(campaign.id, [asked.item_id]).get(asked.item_id)
     if item is None:
-        raise NotFound("item", asked.item_id)
+        raise NotFound("item", asked.item_id, shown_by=f"campaign items {campaign.name}")
     return ItemDetailView.of(campaign, item, tx.item_phases.of_item(campaign.id, item.place))
 
 

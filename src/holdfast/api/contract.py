@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.engine.aio.trouble_log import TroubleLog
     from holdfast.engine.client.end_watcher import EndWatcher
     from holdfast.engine.producers.contract import Runtime
+    from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.gateway.audit import AuditRecorder
     from holdfast.gateway.gateway import RestartAnswer, RestartRequest
     from holdfast.gateway.inbox import Inbox
@@ -158,6 +159,11 @@ class GatewayDoor(Protocol):
 
     @property
     def config(self) -> Config: ...
+
+    @property
+    def tasks(self) -> Mapping[str, TaskDefinition[..., Any]]:
+        """The tasks that this process can run, by name."""
+        ...
 
     @property
     def inbox(self) -> Inbox: ...

@@ -61,7 +61,7 @@ def retrying_delivery(
             ):  # the same write is running again after its commit
                 return _changed(before, _what_comes(before, has_gateway=has_gateway))
             raise IllegalMove(
-                "delivery", delivery_id, before.status.value, "queued again (only a failed delivery can be)"
+                "delivery", delivery_id, before.status.value, "retried: only a failed delivery can be"
             )
         tx.emit(EventKind.DELIVERY_RETRIED, delivery_id, at=now, task_id=retried.task_id or None, by=by)
         tx.hint("deliveries")
@@ -81,7 +81,7 @@ def confirming_delivery(
         before = tx.deliveries.get(delivery_id)
         if not _is_so(before, DeliveryStatus.DELIVERED, now):
             if not before.is_in_doubt or tx.deliveries.confirm(delivery_id, now=now) is None:
-                what = "confirmed (only a failed delivery that may have arrived can be)"
+                what = "confirmed: only a failed delivery that may have arrived can be"
                 raise IllegalMove("delivery", delivery_id, before.status.value, what)
             tx.emit(EventKind.DELIVERY_CONFIRMED, delivery_id, at=now, task_id=before.task_id or None, by=by)
         return _changed(tx.deliveries.get(delivery_id), "it is delivered, and is not sent again")

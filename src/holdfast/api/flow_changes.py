@@ -10,7 +10,7 @@ from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.flows import owner_of, reached_flow, view_nodes
 from holdfast.api.ledger import DEFAULT_OWNER, refuse_own
 from holdfast.api.params import IdText, NameText, Params, ShortText
-from holdfast.core.errors import BadInput, Conflict, NotFound, NotYours, RevisionMismatch
+from holdfast.core.errors import BadInput, Conflict, NotFound, NotYours
 from holdfast.core.flow import FlowMode, NeededResult
 from holdfast.core.flow_definition import MAX_NODES, FlowDefinition, NodeDefinition
 from holdfast.core.ids import new_token
@@ -403,12 +403,16 @@ def retrying_flow(
     def retry(tx: Tx) -> FlowRetriedView:
         before = reached_flow(tx, asked.flow_id, reach)
         is_again = before.change_token == token
-        revision = asked.expected_revision
-        if revision is not None and not is_again and before.revision != revision:
-            raise RevisionMismatch(before.id, revision, before.revision)
         # This write may run again after its own commit: then its nodes are those that it has moved.
         failed = [] if is_again else _to_retry(tx, before, asked.node, limit=MOST_RETRIED)
-        write = retrying(before.id, now=now, node_id=asked.node, owner=owner, token=token)
+        write = retrying(
+            before.id,
+            now=now,
+            node_id=asked.node,
+            owner=owner,
+            revision=asked.expected_revision,
+            token=token,
+        )
         flow = write(tx)
         nodes = (
             _moved(tx, flow, now) if is_again else tx.flow_nodes.at(flow.id, [one.place for one in failed])

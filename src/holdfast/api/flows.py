@@ -295,7 +295,7 @@ def _why(node: FlowNode, task: Task | None, known: dict[str, FlowNode], flow: Fl
         case FlowNodeStatus.RUNNING if task is None:
             return "its task is missing"
         case FlowNodeStatus.RUNNING if task is not None and task.status is TaskStatus.QUEUED:
-            return "its task is queued"
+            return f"queued for a worker that knows {one_line(task.name)!r}"
         case FlowNodeStatus.RUNNING if task is not None and task.waits_on is not None:
             return f"waits for {task.waits_on}"
         case FlowNodeStatus.CANCELLED if flow.cancel_requested_at is not None:
@@ -310,15 +310,23 @@ def _why(node: FlowNode, task: Task | None, known: dict[str, FlowNode], flow: Fl
 
 def _needs_in_words(node: FlowNode, known: dict[str, FlowNode]) -> str:
     _, needs = plan_of(node)
-    missing = [need for need in needs if need not in known or _is_unmet(known[need])]
-    blockers = [
-        need
-        for need in missing
-        if need in known and known[need].status in (FlowNodeStatus.FAILED, FlowNodeStatus.CANCELLED)
-    ]
-    named = blockers or missing
-    more = f" and {len(named) - NAMED_NEEDS} more" if len(named) > NAMED_NEEDS else ""
-    return f"{'blocked by' if blockers else 'needs'} {', '.join(named[:NAMED_NEEDS])}{more}"
+    here = [need for need in needs if need in known and _is_unmet(known[need])]
+    ends = (FlowNodeStatus.FAILED, FlowNodeStatus.CANCELLED)
+    blockers = [need for need in here if known[need].status in ends]
+    if blockers:
+        return f"blocked by {_listed(blockers)}"
+    # The node counts the needs that it still waits for, also those on other pages.
+    elsewhere = [need for need in needs if need not in known]
+    count = node.unmet - len(here)
+    if not 0 < count < len(elsewhere):
+        return f"needs {_listed([*elsewhere, *here] if count > 0 else here)}"
+    some = f"{count} of {_listed(elsewhere)}"
+    return f"needs {_listed(here)}, and {some}" if here else f"needs {some}"
+
+
+def _listed(needs: list[str]) -> str:
+    more = f" and {len(needs) - NAMED_NEEDS} more" if len(needs) > NAMED_NEEDS else ""
+    return f"{', '.join(needs[:NAMED_NEEDS])}{more}"
 
 
 def _is_unmet(node: FlowNode) -> bool:

@@ -137,7 +137,7 @@ def _schedules_own(
     """A method of one write to a schedule that the caller may reach."""
 
     async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
-        by = schedules.ScheduleCaller.of(gateway.config, caller)
+        by = schedules.ScheduleCaller.of(gateway.config, caller, gateway.tasks)
         return await _write(gateway, name, writing, asked, caller, by=by)
 
     return _audited(name, params, answer, call, summary, is_owned=True)

@@ -108,7 +108,7 @@ def owing(asked: SendAsked, *, now: datetime, config: Config) -> Write[Delivery]
 
 def _same(kept: Delivery, origin: Origin, text: str, asked: SendAsked) -> Delivery:
     if kept.origin != origin or kept.letter.text != text:
-        raise KeyConflict(asked.idempotency_key, kept.id)
+        raise KeyConflict(asked.idempotency_key, kept.id, of_message=True)
     return kept
 
 

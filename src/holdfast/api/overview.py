@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.clock import Clock
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 COUNTED_AT_MOST = 100
 NAMED_AT_MOST = 10
@@ -39,15 +40,16 @@ _ENDED = tuple(status for status in TaskStatus if is_terminal(status))
 
 
 async def overview(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> OverviewView:  # noqa: ARG001 - a method
-    return await gateway.store.read(lambda tx: read_overview(tx, gateway.clock))
+    projection = gateway.projection()
+    return await gateway.store.read(lambda tx: read_overview(tx, gateway.clock, projection))
 
 
-def read_overview(tx: Tx, clock: Clock) -> OverviewView:
+def read_overview(tx: Tx, clock: Clock, projection: Projection) -> OverviewView:
     now = clock.now()
     newest = tx.restarts.page(1)
     busy = tx.sessions.busy(limit=COUNTED_AT_MOST)
     tasks = tx.tasks.get_many([one.task_id for one in busy if one.task_id is not None])
-    counts = tx.events.counts("task")
+    counts = _shown_counts(tx.events.counts("task"), projection.uncarried(tx))
     return OverviewView(
         line=_line(tx, counts, now),
         tasks=counts,
@@ -71,6 +73,17 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
         campaigns=tx.events.counts("campaign"),
         last_restart=RestartView.of(newest[0]) if newest else None,
     )
+
+
+def _shown_counts(counts: dict[str, int], uncarried: int) -> dict[str, int]:
+    """Running tasks whose process is gone read as paused, as in every list."""
+    moved = min(uncarried, counts.get(TaskStatus.RUNNING.value, 0))
+    if not moved:
+        return counts
+    shown = Counter(counts)
+    shown[TaskStatus.RUNNING.value] -= moved
+    shown[TaskStatus.PAUSED.value] += moved
+    return dict(+shown)
 
 
 def _running_campaigns(tx: Tx) -> list[CampaignLineView]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.campaign import Campaign
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 MOST_SAMPLED = 100
 
@@ -96,27 +97,37 @@ def shown_campaign(tx: Tx, name: str | None, reach: Reach = EVERYTHING) -> Campa
 
 
 def read_progress(
-    tx: Tx, asked: CampaignProgressAsked, *, now: datetime, reach: Reach = EVERYTHING
+    tx: Tx, asked: CampaignProgressAsked, *, projection: Projection, reach: Reach = EVERYTHING
 ) -> CampaignProgressView:
     """All phases, or one of them."""
+    now = projection.now
     campaign = shown_campaign(tx, asked.campaign, reach)
     if asked.phase is not None:
         campaign.spec.number_of(asked.phase)
-    progress = progress_of(tx, campaign, now=now)
+    progress = progress_of(tx, campaign, now=now, proofs=projection.proofs)
     return CampaignProgressView.of(
         progress,
         at=now,
         phase=asked.phase,
-        issues=[*issues_of(tx, campaign.id), *campaign_issues(tx, campaign, progress.counts)],
+        issues=[
+            *issues_of(tx, campaign.id),
+            *campaign_issues(
+                tx,
+                campaign,
+                [phase.counts for phase in progress.phases],
+                now=now,
+                proofs=projection.proofs,
+            ),
+        ],
         last_checkpoint=last_checkpoint(tx, campaign),
     )
 
 
 def read_context_document(
-    tx: Tx, asked: CampaignProgressAsked, *, now: datetime, reach: Reach = EVERYTHING
+    tx: Tx, asked: CampaignProgressAsked, *, projection: Projection, reach: Reach = EVERYTHING
 ) -> ContextDocument:
     campaign = shown_campaign(tx, asked.campaign, reach)
-    return read_context(tx, campaign, now=now, phase=asked.phase)
+    return read_context(tx, campaign, now=projection.now, phase=asked.phase, proofs=projection.proofs)
 
 
 def read_phase(

@@ -172,10 +172,13 @@ def _check_result(review: ReviewView, result: object) -> None:
 
 def _not_in_doubt(effect: Effect) -> IllegalMove:
     decision = DecisionView.maybe(effect.review)
-    before = "only an effect of unknown outcome can be"
+    why = "reviewed: only an effect of unknown outcome can be"
+    refusal = IllegalMove("effect", effect.id, effect.status.value, why)
     if decision is not None:
-        before = f"{decision.by} already decided: {decision.decision}"
-    return IllegalMove("effect", effect.id, effect.status.value, f"reviewed ({before})")
+        # Its status would mislead: an effect to retry is failed, and performed again as another one.
+        what = f"{decision.by} already decided: {decision.decision}"
+        refusal.args = (f"effect {effect.id} needs no review any more, {what}",)
+    return refusal
 
 
 def _meaning(decision: str, effect: Effect, *, has_result: bool) -> str:

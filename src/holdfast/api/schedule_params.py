@@ -76,7 +76,10 @@ class TaskTargetAsked(Params, frozen=True, kw_only=True, tag_field="kind", tag="
     """A task that a gateway or worker knows, as `module:task` or by its name, with its arguments."""
 
     task: NameText | None = None
+    # In an update, those that are not named stay as they are, unless the task is another one.
     arguments: dict[str, Any] | None = None
+    # In an update: the names of arguments that are left out from now on.
+    drop_arguments: Annotated[list[NameText], msgspec.Meta(max_length=1000)] | None = None
 
 
 TargetAsked: TypeAlias = AgentTurnAsked | SystemEventAsked | CommandAsked | TaskTargetAsked

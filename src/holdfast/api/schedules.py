@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +57,10 @@ if TYPE_CHECKING:
     from holdfast.api.contract import Caller, GatewayDoor
     from holdfast.config.sections import Config
     from holdfast.core.schedule import Firing
+    from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.engine.schedules.changes import ScheduleLimits
     from holdfast.store.contract import Write
+    from holdfast.store.schedules import FiringPlace
     from holdfast.store.transaction import Tx
 
 # How many schedules a list with a filter or another order than by name looks at.
@@ -87,10 +89,15 @@ class ScheduleCaller(msgspec.Struct, frozen=True, kw_only=True):
     # The tasks that are known; None for those that running processes have told the ledger.
     known: Collection[str] | None = None
     limits: ScheduleLimits | None = None
+    # The tasks whose parameters are known here, by name.
+    tasks: Mapping[str, TaskDefinition[..., Any]] = {}
 
     @classmethod
-    def of(cls, config: Config, caller: Caller) -> ScheduleCaller:
+    def of(
+        cls, config: Config, caller: Caller, tasks: Mapping[str, TaskDefinition[..., Any]] | None = None
+    ) -> ScheduleCaller:
         return cls(
+            tasks=tasks or {},
             reach=caller.reach,
             may_command=ADMIN in caller.scopes and not caller.reach.is_bound,
             owner=caller.owner or config.gateway.owner,
@@ -107,6 +114,11 @@ class ScheduleCaller(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers(self, schedule: Schedule) -> bool:
         return self.reach.covers(schedule.owner, schedule.spec.task_name)
+
+    def sees_since(self, schedule: Schedule) -> datetime | None:
+        """A limited caller sees no firings of an earlier schedule of the same name: it may have been of
+        another owner."""
+        return schedule.created_at if self.reach.is_bound else None
 
     def check(self, spec: ScheduleSpec) -> ScheduleSpec:
         """Raises Refused for a target that the caller may not have."""
@@ -138,13 +150,13 @@ def list_schedules(tx: Tx, asked: SchedulesAsked, *, by: ScheduleCaller, now: da
         return _page_by_name(tx, asked, by, now)
     found = [one for one in _scan(tx, by) if _is_wanted(one, asked)]
     found.sort(key=_ORDERS[asked.sort_by], reverse=asked.sort_dir == "desc")
-    views = [_shown(tx, one, now) for one in found] if asked.last_run_status not in (None, "all") else None
+    views = _all_shown(tx, found, now) if asked.last_run_status not in (None, "all") else None
     if views is not None:
         views = [one for one in views if (one.last_run_status or "unknown") == asked.last_run_status]
         total, shown = len(views), views[asked.offset : asked.offset + asked.limit]
     else:
         total = len(found)
-        shown = [_shown(tx, one, now) for one in found[asked.offset : asked.offset + asked.limit]]
+        shown = _all_shown(tx, found[asked.offset : asked.offset + asked.limit], now)
     end = asked.offset + len(shown)
     return SchedulePageView(
         schedules=shown,
@@ -173,7 +185,7 @@ def _page_by_name(tx: Tx, asked: SchedulesAsked, by: ScheduleCaller, now: dateti
         after = page[-1].name
     total = tx.schedules.count()[0] if not by.reach.is_bound else len(shown)
     return SchedulePageView(
-        schedules=[_shown(tx, one, now) for one in shown],
+        schedules=_all_shown(tx, shown, now),
         total=total,
         limit=asked.limit,
         has_more=token is not None,
@@ -222,7 +234,7 @@ def _is_wanted(one: Schedule, asked: SchedulesAsked) -> bool:
     kind = "at" if one.spec.at is not None else "every" if one.spec.every_s is not None else "cron"
     text = f"{one.name} {one.spec.title or ''} {one.spec.description or ''} {one.spec.target}".lower()
     return (
-        (which == "all" or (which == "enabled") == one.is_on)
+        (which == "all" or (which == "enabled") == (one.is_on and not one.is_over))
         and asked.agent_id in (None, one.spec.agent)
         and asked.session_key in (None, one.spec.session_key)
         and asked.schedule_kind in (None, "all", kind)
@@ -267,7 +279,7 @@ def read_firings(tx: Tx, asked: FiringsAsked, *, by: ScheduleCaller) -> FiringPa
     token = None
     if has_more and shown:
         last = next(one for one in found if one.id == shown[-1].run_id)
-        token = f"{to_micros(last.occurrence_at)}" if is_one else last.id
+        token = f"{to_micros(last.occurrence_at)}" if is_one else _place_token(last)
     return FiringPageView(
         entries=shown[::-1] if asked.sort_dir == "asc" else shown,
         total=asked.offset + len(shown) + has_more,
@@ -280,16 +292,15 @@ def read_firings(tx: Tx, asked: FiringsAsked, *, by: ScheduleCaller) -> FiringPa
 
 
 def _firings_of(tx: Tx, name: str, asked: FiringsAsked, by: ScheduleCaller) -> list[Firing]:
-    if by.reach.is_bound:
-        by.find(tx, name)
+    made_at = by.sees_since(by.find(tx, name)) if by.reach.is_bound else None
     before = None
     if asked.page_token is not None:
-        if not asked.page_token.isascii() or not asked.page_token.isdecimal() or len(asked.page_token) > 17:
+        if not _is_micros(asked.page_token):
             raise bad_token(asked.page_token)
         before = from_micros(int(asked.page_token))
     # A filter looks at more than one page.
     most = asked.offset + (asked.limit + 1 if not _filters(asked) else 5 * MAX_HISTORY)
-    found = tx.firings.page(name, before=before, limit=most)
+    found = tx.firings.page(name, made_at=made_at, before=before, limit=most)
     if not found and tx.schedules.find(name) is None:
         raise NotFound("schedule", name)
     return [one for one in found if asked.run_id in (None, one.id, one.task_id)]
@@ -301,10 +312,8 @@ MAX_HISTORY = 1000
 def _all_firings(tx: Tx, asked: FiringsAsked, by: ScheduleCaller) -> list[Firing]:
     if by.reach.is_bound:
         raise BadInput("id", "this token may read the history of its own schedules only; name one of them")
-    if asked.page_token is not None and not asked.page_token.startswith("fire_"):
-        raise bad_token(asked.page_token)
     most = asked.offset + (asked.limit + 1 if not _filters(asked) else 5 * MAX_HISTORY)
-    found = tx.firings.newest(before=asked.page_token, limit=most)
+    found = tx.firings.newest(before=_place_of(asked.page_token), limit=most)
     return [
         one
         for one in found
@@ -313,15 +322,47 @@ def _all_firings(tx: Tx, asked: FiringsAsked, by: ScheduleCaller) -> list[Firing
     ]
 
 
+def _place_token(firing: Firing) -> str:
+    return f"{to_micros(firing.created_at)}.{to_micros(firing.occurrence_at)}.{firing.id}"
+
+
+def _place_of(token: str | None) -> FiringPlace | None:
+    from holdfast.store.schedules import FiringPlace
+
+    if token is None:
+        return None
+    created_at, _, rest = token.partition(".")
+    occurrence_at, _, firing_id = rest.partition(".")
+    if not _is_micros(created_at) or not _is_micros(occurrence_at) or not firing_id.startswith("fire_"):
+        raise bad_token(token)
+    return FiringPlace(int(created_at), int(occurrence_at), firing_id)
+
+
+def _is_micros(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 17
+
+
 def _filters(asked: FiringsAsked) -> bool:
     return bool(asked.statuses or asked.query or asked.run_id or asked.status not in (None, "all"))
 
 
 def _shown(tx: Tx, schedule: Schedule, now: datetime) -> ScheduleView:
-    last = tx.firings.newest_of(schedule.name, until=now)
+    (view,) = _all_shown(tx, [schedule], now)
+    return view
+
+
+def _all_shown(tx: Tx, schedules: Sequence[Schedule], now: datetime) -> list[ScheduleView]:
+    from holdfast.engine.schedules.targets import without_target
+
+    problems = without_target(tx, schedules, now)
+    return [_view(tx, one, now, problems.get(one.name)) for one in schedules]
+
+
+def _view(tx: Tx, schedule: Schedule, now: datetime, problem: str | None) -> ScheduleView:
+    last = tx.firings.newest_of(schedule, until=now)
     task_id = None if last is None else last.task_id
     task = None if task_id is None else tx.tasks.get_many([task_id]).get(task_id)
-    return ScheduleView.of(schedule, last, task)
+    return ScheduleView.of(schedule, last, task, problem=problem)
 
 
 def id_of(asked: ScheduleAsked) -> str:
@@ -371,7 +412,7 @@ def editing_schedule(asked: ScheduleEditAsked, *, now: datetime, by: ScheduleCal
     write = editing(
         name, change, now=now, expected=expected, known=by.known, limits=by.limits, is_paused=is_paused
     )
-    pause = pausing(name, is_paused=bool(is_paused), now=now)
+    pause = pausing(name, is_paused=bool(is_paused), now=now, limits=by.limits)
     only_pauses = msgspec.structs.replace(patch, enabled=None) == SchedulePatchAsked()
 
     def edit(tx: Tx) -> ScheduleView:
@@ -390,10 +431,9 @@ def removing_schedule(
     name = id_of(asked)
     if asked.force and by.reach.is_bound:
         raise Refused("only an operator may remove a schedule of the settings")
-    write = removing(name, now=now, force=asked.force)
+    write = removing(name, now=now, covers=by.covers, force=asked.force)
 
     def remove(tx: Tx) -> ScheduleRemovedView:
-        by.find(tx, name)
         write(tx)
         return ScheduleRemovedView(ok=True, removed=True, id=name)
 
@@ -533,11 +573,10 @@ def _with_target(
                 "directory": cwd if cwd is not None else spec.directory,
                 "timeout_s": timeout_s or spec.timeout_s,
             }
-        case TaskTargetAsked(task=task, arguments=arguments):
-            refuse_references("arguments", arguments)
+        case TaskTargetAsked(task=task):
             wanted = spec.task if task is None else task.rpartition(":")[2]
-            is_same = wanted == spec.task and arguments is None
-            given = {"task": wanted, "arguments": spec.arguments if is_same else arguments or {}}
+            kept = spec.arguments if wanted == spec.task else {}
+            given = {"task": wanted, "arguments": _with_arguments(kept, target, by.tasks.get(wanted or ""))}
         case _:
             said = spec.prompt
             if isinstance(target, AgentTurnAsked) and target.message is not None:
@@ -547,6 +586,22 @@ def _with_target(
             is_main = asked.session_target == "main" or (is_new and isinstance(target, SystemEventAsked))
             given = {"prompt": said} | _session(spec, asked, name, by, is_main=is_main)
     return msgspec.structs.replace(spec, **none | given)
+
+
+def _with_arguments(
+    kept: Mapping[str, Any], target: TaskTargetAsked, task: TaskDefinition[..., Any] | None
+) -> dict[str, Any]:
+    """The arguments of a task after a change. Raises BadInput if the task is known and does not take them."""
+    refuse_references("arguments", target.arguments)
+    found = {**kept, **(target.arguments or {})}
+    for name in target.drop_arguments or ():
+        if name not in found:
+            have = ", ".join(sorted(found))[:200] or "none"
+            raise BadInput("dropArguments", f"there is no argument {name!r} to drop; it has {have}")
+        del found[name]
+    if task is not None:
+        task.check_arguments(found)
+    return found
 
 
 def _session(

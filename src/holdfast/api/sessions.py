@@ -129,7 +129,7 @@ class SpawnAsked(Params, frozen=True, kw_only=True, rename=SPAWN_NAMES):
     wake_mode: Annotated[str, msgspec.Meta(max_length=50)] = WAKE_MODE
     resume: ResumeStep = ResumeStep()
     done_criteria: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ACTIONS)] = ()
-    # The agent of the child; by default that of the session that spawns.
+    # The agent of the child; by default that of the session that spawns, without a session the only agent.
     agent_id: NameText | None = None
     # The session that spawns, and is told of the end; by default the owner that a token is limited to.
     session_key: SessionText | None = None

@@ -32,6 +32,8 @@ class StepsAsked(Params, frozen=True, kw_only=True):
     turn: NameText | None = None
     # With each result as far as it is kept, instead of how it begins.
     full: bool = False
+    # Begin near the end: with the newest turns, about half a page of them, and with all that is after them.
+    newest: bool = False
     # Counts turns, and steps in the journal.
     limit: PageSize = 100
     # The `nextPageToken` of the previous page.
@@ -59,6 +61,8 @@ class _StepReader:
     def read(self) -> StepPageView:
         asked, left = self._asked, self._asked.limit
         place, number, skip = _place_of(asked.page_token)
+        if asked.newest and asked.page_token is None and self._scope is None:
+            place, number = self._near_the_end()
         if place != _JOURNAL:
             turns = self._tx.turns.page(
                 self._task_id, scope=self._scope, after=(place, number), limit=left + 1
@@ -73,6 +77,14 @@ class _StepReader:
                     self._add_turn(turn)
             left, number, skip = left - len(turns), 0, 0
         return self._page(self._add_journal(number, skip, left))
+
+    def _near_the_end(self) -> tuple[str, int]:
+        """Where the newest turns of the last outermost loop begin."""
+        loops = self._tx.turns.loops([self._task_id]).get(self._task_id, {})
+        last = max(_outermost(one.loop for one in loops.values()), default=None)
+        if last is None:
+            return "", 0
+        return last, max(0, loops[last].turns_done - max(1, self._asked.limit // 2))
 
     def _page(self, token: str | None) -> StepPageView:
         if self._scope is not None and not (self._lines or self._problems or self._asked.page_token):

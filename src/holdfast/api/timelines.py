@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.tasks import TaskAsked
+from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.events import EventKind
 from holdfast.core.ids import id_bound
 from holdfast.core.transitions import RestartStatus
@@ -31,6 +32,16 @@ STEPS = 100
 WAITS = 200
 RESTARTS = 50
 LOOPS = 5
+# A run that was saved for one of these goes on at its wake; for the others, after a restart.
+_FOR_WAKES = frozenset(
+    one.value
+    for one in (
+        ResumeReason.TIMEOUT,
+        ResumeReason.TIMEOUT_RECOVERY,
+        ResumeReason.DEPENDENCY_READY,
+        ResumeReason.SCHEDULED_PROGRESS,
+    )
+)
 
 
 def read_timeline(tx: Tx, asked: TaskAsked, *, now: datetime, reach: Reach = EVERYTHING) -> TimelineView:
@@ -115,10 +126,11 @@ def _steps(tx: Tx, task_id: str, more: list[str]) -> dict[str, list[SpanView]]:
 
 
 def _waits(tx: Tx, task_id: str, more: list[str]) -> dict[str, list[SpanView]]:
-    """When each run began to wait, for what, and until when."""
-    kinds = (EventKind.RUN_WAITED, EventKind.RUN_WOKEN, EventKind.RUN_CLAIMED)
+    """When each run began to wait, or was saved for a follow-up run, for what, and until when."""
+    begins = (EventKind.RUN_WAITED, EventKind.RUN_PAUSED)
+    kinds = (*begins, EventKind.RUN_WOKEN, EventKind.RUN_CLAIMED)
     events = [one for kind in kinds for one in tx.events.of_task_and_kind(task_id, kind, limit=WAITS)]
-    if sum(one.kind is EventKind.RUN_WAITED for one in events) == WAITS:
+    if any(sum(one.kind is kind for one in events) == WAITS for kind in begins):
         more.append("waits")
     found: dict[str, list[SpanView]] = {}
     waiting: dict[str, Event] = {}
@@ -126,7 +138,7 @@ def _waits(tx: Tx, task_id: str, more: list[str]) -> dict[str, list[SpanView]]:
         began = waiting.pop(event.subject_id, None)
         if began is not None:
             found.setdefault(event.subject_id, []).append(_wait(began, event.at))
-        if event.kind is EventKind.RUN_WAITED:
+        if event.kind in begins:
             waiting[event.subject_id] = event
     for began in waiting.values():
         found.setdefault(began.subject_id, []).append(_wait(began, None))
@@ -135,6 +147,8 @@ def _waits(tx: Tx, task_id: str, more: list[str]) -> dict[str, list[SpanView]]:
 
 def _wait(began: Event, ended_at: datetime | None) -> SpanView:
     what = one_line(str(began.facts.get("waits_on", "")))
+    if began.kind is EventKind.RUN_PAUSED:
+        what = "wake" if began.facts.get("reason") in _FOR_WAKES else "resume"
     return SpanView(name=what, began_at=began.at, ended_at=ended_at)
 
 

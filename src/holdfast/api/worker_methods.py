@@ -8,6 +8,7 @@ from holdfast.api.contract import READ, Caller, GatewayDoor
 from holdfast.api.method_kinds import Method, calls
 from holdfast.api.pages import bad_token
 from holdfast.api.params import PageSize, PageToken, Params
+from holdfast.core.claim import Carried
 from holdfast.store.tasks import LAST
 from holdfast.views.workers import WorkerPageView, WorkerView
 
@@ -42,9 +43,9 @@ def read_workers(tx: Tx, asked: WorkersAsked, projection: Projection) -> WorkerP
     carried = tx.boots.carried([one.id for one in shown if one.ended_at is None])
     views = []
     for boot in shown:
-        runs, last_beat_at = carried.get(boot.id, (0, None))
+        mine = carried.get(boot.id, Carried())
         status = projection.status_of(boot)
-        views.append(WorkerView.of(boot, status=status, runs=runs, last_beat_at=last_beat_at))
+        views.append(WorkerView.of(boot, status=status, runs=mine.runs, last_beat_at=mine.heard_at))
     return WorkerPageView(workers=views, next_page_token=shown[-1].id if len(found) > asked.limit else None)
 
 

@@ -33,7 +33,7 @@ def run_gateway(
     from holdfast.gateway.supervisor_link import keep_from_children
 
     keep_from_children(supervised, os.environ)
-    startup = prepare(settings, environ)
+    startup = prepare(settings, environ, supervised.overrides)
     lock = take_home(settings.home, role="gateway")
     try:
         return asyncio.run(_run(startup, supervised, trial_command))
@@ -208,7 +208,7 @@ def build_gateway(
             home,
             environ,
             startup.loaded,
-            overrides={},
+            overrides=supervised.overrides,
             on_live=live.apply,
             on_trial=gateway.try_settings,
             on_restart=gateway.settings_changed,

@@ -43,10 +43,13 @@ class Startup(msgspec.Struct, frozen=True, kw_only=True):
         return self.loaded.config
 
 
-def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
+def prepare(
+    settings: Settings, environ: Mapping[str, str], overrides: Mapping[str, str | int] | None = None
+) -> Startup:
     """Load the settings, import the tasks, read the certificate, tokens and secrets. Raises SettingsError.
 
-    The directories of modules that the settings name become part of this process's search path.
+    The directories of modules that the settings name become part of this process's search path. `overrides`
+    are settings of the command line.
     """
     from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
@@ -54,7 +57,7 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
     from holdfast.config.files import load
 
     began_at = SystemClock().now()
-    loaded = load(settings.home, environ)
+    loaded = load(settings.home, environ, overrides)
     certificates = Certificates(loaded.config.gateway.tls, settings.home)
     search(places_of(loaded.config, settings.home))
     try:

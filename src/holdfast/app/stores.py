@@ -126,7 +126,7 @@ def _no_driver(place: PostgresPlace, error: ImportError) -> SettingsError:
     if error.name is not None and error.name.split(".")[0] != "psycopg":
         raise error
     return SettingsError(
-        f"store is {place.shown!r}: PostgreSQL needs a driver; pip install 'holdfast-agents[postgres]'"
+        f"store is {place.shown!r}: PostgreSQL needs a driver; pip install '.[postgres]' in a checkout"
     )
 
 

@@ -48,7 +48,7 @@ PATIENCE_S = 5.0
 @click.group("agents", cls=ListGroup)
 @shared_options
 def agents() -> None:
-    """Agents of the gateway and of campaigns. Without a command: list."""
+    """Agents of the gateway and of campaigns."""
 
 
 def campaign_option(command: F) -> F:
@@ -63,7 +63,7 @@ def campaign_option(command: F) -> F:
 @agents.command("list", short_help="Agents, by campaign, status or type.")
 @campaign_option
 @click.option(
-    "--status", type=click.Choice([one.value for one in AgentStatus]), help="Only those in this status."
+    "--status", type=click.Choice([one.value for one in AgentStatus]), help="Only agents in this status."
 )
 @click.option("--type", "kind", metavar="TYPE", help="Only this type, such as analyzer or conversation.")
 @click.option(
@@ -101,12 +101,12 @@ def list_them(
             if ledger is None:
                 view = _without_ledger(asked, own)
             else:
-                view = ledger.read_now(lambda tx: read_agents(tx, asked, own))
+                view = ledger.read_now(lambda tx: read_agents(tx, asked, own, projection=call.projection()))
     if view.settings_refused is not None:
         call.output.say(
             f"{view.settings_refused}; the gateway still uses these agents; see `holdfast config check`"
         )
-    call.output.show(view, lambda: _print_agents(call, view, call.clock.now()))
+    call.output.show(view, lambda: _print_agents(call, asked, view, call.clock.now()))
 
 
 def _own(call: Invocation) -> AgentPageView:
@@ -141,8 +141,11 @@ def _without_ledger(asked: AgentsAsked, own: AgentPageView) -> AgentListView:
     return AgentListView(agents=wanted, settings_refused=own.settings_refused)
 
 
-def _print_agents(call: Invocation, view: AgentListView, now: datetime) -> None:
+def _print_agents(call: Invocation, asked: AgentsAsked, view: AgentListView, now: datetime) -> None:
     output = call.output
+    if not view.agents and asked != AgentsAsked(limit=asked.limit):
+        output.say("no agents like that; all of them: `holdfast agents list`")
+        return
     if not view.agents:
         output.say(
             "no agents: add [agents.NAME] to holdfast.toml, or create a campaign: holdfast campaign create"
@@ -197,7 +200,7 @@ def show_agent(call: Invocation, agent: str, campaign: str | None) -> None:
         own = _own(call)
         try:
             with call.reading() as ledger:
-                view = ledger.read_now(lambda tx: read_agent(tx, asked, own))
+                view = ledger.read_now(lambda tx: read_agent(tx, asked, own, projection=call.projection()))
         except NoLedger:
             raise NotFound("agent", agent) from None
     call.output.show(view, lambda: _print_agent(call, view, call.clock.now()))

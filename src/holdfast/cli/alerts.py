@@ -171,6 +171,12 @@ def _print_checked(output: Output, view: AlertCheckView) -> None:
             output.say(subject.problem)
     if view.has_more:
         output.say("more campaigns run than are shown here")
+    if not rows:
+        output.say(
+            "no rule was evaluated: the default rules are about campaigns, and no campaign runs; to see all "
+            "rules: `holdfast alerts rules`"
+        )
+        return
     is_true = sum(one.is_true is True for one in view.rules)
     output.say(f"{counted(len(rows), 'rule')} evaluated, {is_true} true")
 

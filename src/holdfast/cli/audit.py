@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from holdfast.api.audit import AuditAsked, read_page
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, page_option, shared_options
 from holdfast.cli.output import Output
 from holdfast.views.audit import AuditEntryView, AuditPageView
 
 
-@click.group("audit")
+@click.group("audit", cls=OrderedGroup)
 @shared_options
 def audit() -> None:
     """The audit log of this ledger."""

@@ -264,7 +264,10 @@ def _analysed(call: Invocation, name: str, added: int, artifacts: Path) -> Analy
 
     asked = CampaignProgressAsked(campaign=name)
     found = call.look(
-        "progress.get", asked, lambda tx: read_progress(tx, asked, now=call.clock.now()), CampaignProgressView
+        "progress.get",
+        asked,
+        lambda tx: read_progress(tx, asked, projection=call.projection()),
+        CampaignProgressView,
     )
     assert found.campaign is not None
     phases = {phase.name: phase.counts for phase in found.phases}

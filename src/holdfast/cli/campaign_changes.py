@@ -27,6 +27,7 @@ from holdfast.api.campaign_changes import (
     retrying,
     starting,
 )
+from holdfast.api.campaigns import CampaignAsked, read_campaign
 from holdfast.cli.campaign_names import campaign_argument
 from holdfast.cli.invocation import Invocation, maybe_duration, shared_options
 from holdfast.cli.item_files import ItemColumns, ItemFile, ReadItem
@@ -40,10 +41,12 @@ from holdfast.core.campaign import (
     MAX_CONCURRENCY,
     MAX_ITEMS,
 )
-from holdfast.core.errors import BadInput, Conflict, HoldfastError
+from holdfast.core.errors import BadInput, Conflict, HoldfastError, NoLedger, NotFound
+from holdfast.core.transitions import CampaignStatus
 from holdfast.views.campaigns import (
     CampaignChangedView,
     CampaignCreatedView,
+    CampaignDetailView,
     CampaignFilledView,
     CampaignView,
     ItemsAddedView,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 V = TypeVar("V", bound=msgspec.Struct)
 F = TypeVar("F", bound=Callable[..., object])
 
+_ENDED = (CampaignStatus.DONE, CampaignStatus.FAILED)
 # What one request has at most: the gateway refuses bodies of more than 1 MiB.
 _CHUNK_ITEMS = 1000
 _CHUNK_BYTES = 400_000
@@ -95,7 +99,12 @@ def changing(call: Invocation, *, may_create: bool = False) -> Iterator[Change]:
 
 def _file_options(command: F) -> F:
     for option in (
-        click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), help="Of the file; guessed."),
+        click.option(
+            "--format",
+            "kind",
+            type=click.Choice(["jsonl", "csv"]),
+            help="Format of the file. [default: by its content]",
+        ),
         click.option("--id-column", default="id", show_default=True, help="Field with the id of an item."),
         click.option("--name-column", default="name", show_default=True, help="Field with its name."),
         click.option("--priority-column", default="priority", show_default=True, help="Field with P0 to P9."),
@@ -139,7 +148,11 @@ def _file_options(command: F) -> F:
 )
 @click.option("--role", "roles", multiple=True, metavar="PHASE=ROLE", help="What its agents are called.")
 @click.option(
-    "--batch-size", type=click.IntRange(1, MAX_BATCH_SIZE), default=DEFAULT_BATCH_SIZE, show_default=True
+    "--batch-size",
+    type=click.IntRange(1, MAX_BATCH_SIZE),
+    default=DEFAULT_BATCH_SIZE,
+    show_default=True,
+    help="Items in one batch.",
 )
 @click.option(
     "--concurrency",
@@ -147,9 +160,17 @@ def _file_options(command: F) -> F:
     help=f"How many items may be in flight; default: as the policies say, else {DEFAULT_CONCURRENCY}.",
 )
 @click.option(
-    "--phase-concurrency", "limits", multiple=True, metavar="PHASE=N", help="The same for one phase."
+    "--phase-concurrency",
+    "limits",
+    multiple=True,
+    metavar="PHASE=N",
+    help="How many items of one phase may be in flight. Repeatable.",
 )
-@click.option("--host-concurrency", type=click.IntRange(1, MAX_CONCURRENCY), help="The same on each host.")
+@click.option(
+    "--host-concurrency",
+    type=click.IntRange(1, MAX_CONCURRENCY),
+    help="How many items may be in flight on one host.",
+)
 @click.option(
     "--checkpoint-items",
     type=click.IntRange(1, MAX_ITEMS),
@@ -236,13 +257,16 @@ def create_campaign(
     if filling is not None:
         # Before anything is written: a small file with a mistake leaves nothing behind.
         filling.read_first()
+    elif is_started:
+        _check_has_items(call, campaign)
     policy = _policy(call)
     with changing(call, may_create=True) as change:
         made = change("campaigns.create", asked, partial(creating, policy=policy), CampaignCreatedView)
         shown = made.campaign
         if filling is not None:
             shown = filling.add(change, made.campaign.name)
-        if is_started:
+        # The same command again, after the campaign has ended, finds it as it is.
+        if is_started and shown.status not in _ENDED:
             start = CampaignStartAsked(campaign=shown.id)
             shown = change("campaigns.start", start, starting, CampaignChangedView).campaign
     view = CampaignFilledView(
@@ -252,6 +276,24 @@ def create_campaign(
         known=0 if filling is None else filling.known,
     )
     call.output.show(view, lambda: _print_created(call, view, modules))
+
+
+def _check_has_items(call: Invocation, campaign: str) -> None:
+    """Before a draft is left behind that cannot start."""
+    asked = CampaignAsked(campaign=campaign)
+    try:
+        items = call.look(
+            "campaigns.get",
+            asked,
+            lambda tx: read_campaign(tx, asked, projection=call.projection()),
+            CampaignDetailView,
+        ).campaign.items
+    except HoldfastError as error:
+        if error.code not in (NotFound.code, NoLedger.code):
+            raise
+        items = 0
+    if not items:
+        raise BadInput("--start", f"{campaign} has no items; add some: --items FILE, or leave out --start")
 
 
 def _policy(call: Invocation) -> ConcurrencyPolicy:
@@ -358,6 +400,8 @@ def _print_created(call: Invocation, view: CampaignFilledView, modules: Sequence
         output.say(f"to start it: {call.command('campaign', 'start', one.name)}")
     elif one.status == "running":
         output.say(f"to follow it: {call.command('progress', one.name)}")
+    elif one.status == "failed":
+        output.say(f"to start again what failed: {call.command('campaign', 'retry', one.name)}")
     if modules and one.status in ("draft", "running"):
         output.say(f"to run its items: {call.command('worker', *modules)}")
 
@@ -547,7 +591,8 @@ def _print_retried(call: Invocation, view: ItemsRetriedView) -> None:
         call.output.line(f"nothing failed; {one.name} is {one.status}")
         return
     call.output.line(f"{counted(view.retried, 'item')} to be started again; {one.name} is {one.status}")
-    command = ("campaign", "resume", one.name) if one.status == "paused" else ("progress", one.name)
-    call.output.say(
-        f"{'to let it go on' if one.status == 'paused' else 'to follow it'}: {call.command(*command)}"
-    )
+    if one.status == "paused":
+        # An operator resumes it, or finishes the restore that has paused it: the campaign says which.
+        call.output.say(f"what lets it go on: {call.command('campaign', 'show', one.name)}")
+    else:
+        call.output.say(f"to follow it: {call.command('progress', one.name)}")

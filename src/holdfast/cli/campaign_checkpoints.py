@@ -26,7 +26,7 @@ from holdfast.api.campaign_checkpoints import (
 from holdfast.api.checkpoints import MAX_PREVIEWED, PruneAsked, moment_of
 from holdfast.cli.campaign_names import campaign_name
 from holdfast.cli.errors import FAILED
-from holdfast.cli.invocation import Invocation, checkpoint_prefix, shared_options
+from holdfast.cli.invocation import Invocation, milestone_prefix, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
 from holdfast.core.campaign_checkpoint import CampaignCheckpointKind
 from holdfast.core.errors import BadInput, NoLedger, Refused
@@ -209,7 +209,7 @@ def name_milestone(call: Invocation, name: str, campaign: str | None) -> None:
 
 
 @click.command("restore", short_help="Go back to a milestone of a campaign.")
-@click.argument("checkpoint_id", metavar="ID", callback=checkpoint_prefix)
+@click.argument("checkpoint_id", metavar="ID", callback=milestone_prefix)
 @click.option("--apply", "is_applied", is_flag=True, help="Do it; without this, only say what would happen.")
 @click.option(
     "--effects",
@@ -231,6 +231,10 @@ def restore_checkpoint(
 
     Without --apply it only says what would happen. The campaign is paused until the restore is over; if it
     is cut off, the same command goes on. Effects that happened since need a decision:
+
+    \b
+    holdfast checkpoints restore p0-migrated
+    holdfast checkpoints restore p0-migrated --apply --effects keep
 
     \b
     keep         the new tasks find them as done, and do not repeat them
@@ -276,9 +280,13 @@ def _print_plan(output: Output, plan: RestorePlanView) -> None:
     if not plan.undone and not plan.is_unfinished:
         output.say("nothing that was not done then has changed: there is nothing to undo")
         return
-    needs = " --effects keep|compensate|acknowledge" if plan.happened else ""
+    ways = "compensate|acknowledge" if plan.in_children else "keep|compensate|acknowledge"
+    needs = f" --effects {ways}" if plan.happened else ""
+    if plan.in_children:
+        output.say("some effects happened in tasks that the items started; those cannot be kept")
     if plan.in_doubt:
-        output.say("the outcome of some effects is unknown; settle them first: holdfast reviews list")
+        output.say(f"the outcome of some effects is unknown, such as: {plan.in_doubt[0]}")
+        output.say("settle them first: holdfast reviews list; if one is in no review: --effects acknowledge")
     output.say(f"to do it: holdfast checkpoints restore {one.id} --apply{needs}")
 
 

@@ -102,7 +102,7 @@ def progress(
             call.look(
                 "progress.context",
                 asked,
-                lambda tx: read_context_document(tx, asked, now=call.clock.now()),
+                lambda tx: read_context_document(tx, asked, projection=call.projection()),
                 ContextDocument,
             )
         )
@@ -145,7 +145,7 @@ def _show(call: Invocation, asked: CampaignProgressAsked, *, once: bool) -> None
             # By its id: a newer campaign must not take its place on the screen.
             assert view.campaign is not None
             view = _follow(call, look, view)
-        call.output.show(view, lambda: print_lines(call.output, draw(view, width=_width())))
+        call.output.show(view, lambda: print_lines(call.output, draw(_to_copy(call, view), width=_width())))
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def _looking(call: Invocation, asked: CampaignProgressAsked) -> Iterator[Callabl
         return
     with call.reading() as ledger:
         yield lambda: remember(
-            ledger.read_now(lambda tx: read_progress(tx, now_asked(), now=call.clock.now()))
+            ledger.read_now(lambda tx: read_progress(tx, now_asked(), projection=call.projection()))
         )
 
 
@@ -196,7 +196,9 @@ def _follow(
         ) as live,
     ):
         while _goes_on(view):
-            live.update(_text(draw(view, width=_width())), refresh=True)
+            size = shutil.get_terminal_size()
+            shown = draw(_to_copy(call, view), width=size.columns, height=size.lines)
+            live.update(_text(shown), refresh=True)
             time.sleep(every)
             began = time.monotonic()
             view = look()
@@ -237,8 +239,12 @@ def _print_sample(call: Invocation, view: SampleView) -> None:
             output.line()
         facts = [("item", one.id or "damaged"), ("name", one.name), ("priority", one.priority)]
         output.fields([*facts, ("category", one.category), ("batch", one.batch), *facts_of(one)])
-    status = "" if view.status is None else f" that are {view.status}"
+    noun = "item" if view.status is None else f"{view.status} item"
     output.say(
-        f"{len(view.items):,} of {counted(view.of, 'item')}{status} in the phase {view.phase} of "
+        f"{len(view.items):,} of {counted(view.of, noun)} in the phase {view.phase} of "
         f"{view.campaign}; the same ones again: --seed {view.seed}"
     )
+
+
+def _to_copy(call: Invocation, view: CampaignProgressView) -> CampaignProgressView:
+    return msgspec.structs.replace(view, issues=[call.output.to_copy(issue) for issue in view.issues])

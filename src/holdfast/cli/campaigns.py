@@ -55,7 +55,7 @@ CAMPAIGN: dict[str, tuple[str, str]] = {
 @click.group("campaign", cls=LazyListGroup, table=CAMPAIGN)
 @shared_options
 def campaign() -> None:
-    """Campaigns: many items that go through the same phases. Without a command: list."""
+    """Campaigns: many items that go through the same phases."""
 
 
 def batch_number(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -139,7 +139,12 @@ def _print_page(output: Output, view: CampaignPageView, now: datetime) -> None:
 def show_campaign(call: Invocation, campaign: str) -> None:
     """One campaign: its limits, its phases with their tasks and counts, and what needs attention."""
     asked = CampaignAsked(campaign=campaign)
-    view = call.look("campaigns.get", asked, lambda tx: read_campaign(tx, asked), CampaignDetailView)
+    view = call.look(
+        "campaigns.get",
+        asked,
+        lambda tx: read_campaign(tx, asked, projection=call.projection()),
+        CampaignDetailView,
+    )
     call.output.show(view, lambda: _print_campaign(call, view))
 
 
@@ -190,7 +195,7 @@ def print_issues(output: Output, issues: list[str]) -> None:
     if issues:
         output.heading("needs attention")
         for issue in issues:
-            output.line(f"  {output.paint('!', 'yellow')} {issue}")
+            output.line(f"  {output.paint('!', 'yellow')} {output.to_copy(issue)}")
 
 
 def _in_flight(view: CampaignDetailView) -> str:

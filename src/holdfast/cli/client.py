@@ -127,7 +127,7 @@ def call_url(
         body = response.read(MAX_ANSWER_BYTES)
     except TimeoutError as error:
         why = f"no answer within {timeout_s:g} s; the request may still take effect"
-        raise GatewaySilent(where, why) from error
+        raise GatewaySilent(where, why, is_remote=True) from error
     except ssl.SSLError as error:
         # To wait or to try again changes nothing: another certificate or another URL is needed.
         raise SettingsError(f"{URL_VARIABLE} is {where!r}: {_why_no_tls(error)}") from error
@@ -139,7 +139,7 @@ def call_url(
             error, (http.client.RemoteDisconnected, ConnectionResetError)
         ):
             why += "; if the gateway has a certificate, write https://"
-        raise GatewaySilent(where, why, was_there=was_there) from error
+        raise GatewaySilent(where, why, was_there=was_there, is_remote=True) from error
     finally:
         way.close()
     try:
@@ -148,7 +148,9 @@ def call_url(
         found = msgspec.json.decode(body, type=_Refusal)
     except msgspec.DecodeError as error:
         raise GatewaySilent(
-            where, f"another server than a Holdfast gateway answers there (HTTP status {response.status})"
+            where,
+            f"another server than a Holdfast gateway answers there (HTTP status {response.status})",
+            is_remote=True,
         ) from error
     raise Relayed(found.error)
 

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.app.module_search import places_of
 from holdfast.cli.doctor import check, print_checks, worst
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
@@ -32,7 +33,7 @@ from holdfast.config.sections import (
     TokenSettings,
 )
 from holdfast.config.tls import read_certificate
-from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
+from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token, read_urls
 from holdfast.core.alert import AlertActionKind
 from holdfast.core.errors import BadInput, HoldfastError, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
@@ -43,7 +44,7 @@ OK, WARN, FAIL = CheckStatus.OK, CheckStatus.WARN, CheckStatus.FAIL
 WEB = ("http://", "https://")
 
 
-@click.group("config")
+@click.group("config", cls=OrderedGroup)
 @shared_options
 def config() -> None:
     """Check the settings, and explain where each comes from."""
@@ -214,7 +215,9 @@ def _flow(settings: Config, home: Path, name: str) -> str:
     for node in nodes.values():
         if ":" in node.task:
             _module(settings, home, node.task)
-    return counted(len(nodes), "node")
+    # Without an import, the parameters of a task are not known.
+    later = "; their arguments are checked when the flow starts"
+    return counted(len(nodes), "node") + (later if any(":" in node.task for node in nodes.values()) else "")
 
 
 def _agent(settings: Config, home: Path, agent: AgentSettings) -> str:
@@ -260,7 +263,7 @@ def _schedule(schedule: ScheduleSettings, now: datetime) -> str:
 
 def _channel(name: str, channel: ChannelSettings, home: Path) -> str:
     if channel.kind == "apprise":
-        return _places(f"channels.{name}.urls", channel.urls)
+        return _places(f"channels.{name}.urls", read_urls(name, channel, home))
     read_secret(name, channel, home, os.environ)
     into = "" if channel.agent is None else f", in to {channel.agent}"
     return f"its secret is set{into}{'' if channel.url is None else ', out by POST'}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from holdfast.api.schedule_params import (
     AgentTurnAsked,
@@ -41,7 +43,7 @@ from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import Invocation, page_option, read_json, shared_options
 from holdfast.cli.output import Output
 from holdfast.config.timetable import seconds_of
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, SettingsError
 from holdfast.views.schedules import (
     CommandView,
     CronView,
@@ -53,6 +55,10 @@ from holdfast.views.schedules import (
     ScheduleRunView,
     ScheduleView,
 )
+from holdfast.views.text import clip
+
+_MAX_DIGITS = 12
+_MAX_SHOWN_CHARS = 4000
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,7 +81,13 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
         click.option("--session", help="The agent's session. [default: cron-NAME]"),
         click.option("--task", metavar="MODULE:TASK", help="The task to start, or its name."),
         click.option("--arg", "plain", multiple=True, metavar="NAME=VALUE", help="An argument of the task."),
-        click.option("--json-arg", "as_json_args", multiple=True, metavar="NAME=JSON", help="One as JSON."),
+        click.option(
+            "--json-arg",
+            "as_json_args",
+            multiple=True,
+            metavar="NAME=JSON",
+            help="An argument of the task, as JSON.",
+        ),
         click.option("--directory", help="The command's working directory."),
         click.option("--timeout", metavar="DURATION", help="For how long the command may run."),
         click.option(
@@ -83,11 +95,13 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
             type=click.Choice(["skip", "latest", "all"]),
             help="What fires after a time without a gateway. [default: latest]",
         ),
-        click.option("--max-missed", type=click.IntRange(1, 100), help="With all: at most so many."),
+        click.option(
+            "--max-missed", type=click.IntRange(1, 100), help="With --missed all: fire at most this many."
+        ),
         click.option(
             "--overlap",
             type=click.Choice(["skip", "queue", "replace"]),
-            help="While the firing before runs. [default: queue]",
+            help="What happens if the firing before still runs. [default: queue]",
         ),
         click.option("--jitter", metavar="DURATION", help="Fire up to this much later."),
         click.option(
@@ -100,6 +114,9 @@ def _options(*, is_new: bool) -> Callable[[F], F]:
             click.option("--paused", "is_paused", is_flag=True, help="Do not fire before a resume.")
         )
     else:
+        options.append(
+            click.option("--drop-arg", "dropped", multiple=True, metavar="NAME", help="Drop an argument.")
+        )
         options.append(
             click.option(
                 "--revision", type=int, help="Refuse the edit if it is not at this revision any more."
@@ -144,7 +161,11 @@ def _tell_of_settings(call: Invocation, view: SchedulePageView) -> None:
     """Name schedules of the settings that no gateway has brought into the ledger yet."""
     from holdfast.cli.config import read
 
-    declared = {name for name, one in read(call)[1].config.schedules.items() if one.is_enabled}
+    try:
+        declared = {name for name, one in read(call)[1].config.schedules.items() if one.is_enabled}
+    except SettingsError as error:
+        call.output.say(f"the settings are invalid, so their schedules are unknown: {error}")
+        return
     missing = sorted(declared - {one.id for one in view.schedules})
     if (
         missing
@@ -166,6 +187,9 @@ def _print_page(call: Invocation, view: SchedulePageView) -> None:
         (one.id, _when(one), _moment(one.next_run_at_ms), _last(one), _target(one)) for one in view.schedules
     ]
     output.table(("NAME", "WHEN", "NEXT", "LAST", "FOR"), rows, leave=("FOR", "WHEN"), matters="NEXT")
+    for one in view.schedules:
+        if one.problem is not None:
+            output.say(f"{one.id} does not fire: {one.problem}")
     if view.next_page_token is not None:
         output.say_next(view.next_page_token)
 
@@ -194,10 +218,11 @@ def _print_one(output: Output, view: ScheduleView) -> None:
             ("description", view.description),
             ("when", _when(view)),
             ("next", _moment(view.next_run_at_ms)),
-            ("status", "paused" if view.is_paused else "on" if view.enabled else "off"),
+            ("status", _status(view)),
+            ("problem", view.problem),
             ("for", _target(view)),
-            ("prompt", view.payload.message if isinstance(view.payload, PromptView) else None),
-            ("missed", view.missed),
+            *_payload_fields(view),
+            ("missed", f"all, at most {view.max_missed}" if view.missed == "all" else view.missed),
             ("overlap", view.overlap),
             ("jitter", None if not view.jitter_ms else f"up to {view.jitter_ms // 1000}s"),
             ("retry", None if view.retry is None else "yes" if view.retry else "no"),
@@ -209,6 +234,27 @@ def _print_one(output: Output, view: ScheduleView) -> None:
             ("task", view.last_task_id),
         ]
     )
+
+
+def _status(view: ScheduleView) -> str:
+    if view.is_over:
+        return "over"
+    return "paused" if view.is_paused else "on" if view.enabled else "off"
+
+
+def _payload_fields(view: ScheduleView) -> list[tuple[str, str | None]]:
+    """What it runs, in full."""
+    match view.payload:
+        case PromptView(message=message):
+            return [("session", view.session_key), ("prompt", message)]
+        case CommandView(argv=argv, cwd=cwd, timeout_seconds=timeout_s):
+            timeout = None if timeout_s is None else f"{timeout_s:g}s"
+            return [("command", shlex.join(argv)), ("directory", cwd), ("timeout", timeout)]
+        case task:
+            given = [
+                f"{name} = {msgspec.json.encode(value).decode()}" for name, value in task.arguments.items()
+            ]
+            return [("arguments", clip(", ".join(given), _MAX_SHOWN_CHARS) or None)]
 
 
 # --- add and edit
@@ -237,9 +283,9 @@ def add_cron(
     asked = ScheduleAddAsked(
         name=name, schedule=times, payload=target, enabled=False if is_paused else None, **_policies(given)
     )
-    writing = partial(_local, call, adding_schedule, given["task"])
+    writing = partial(_local, call, adding_schedule, target)
     view = call.change("cron.add", asked, writing, ScheduleView, before=lambda _: {"is_new": True})
-    call.output.show(view, lambda: call.output.line(f"{view.id} is added; {_comes(view)}"))
+    call.output.show(view, lambda: call.output.line(f"{view.id} is added; {_comes(call, view)}"))
 
 
 @cron.command("edit", short_help="Change a schedule that was added at run time.")
@@ -252,26 +298,29 @@ def edit_cron(
 ) -> None:
     """Change a schedule; what you leave out stays as it is.
 
+    Arguments of a task that you do not name stay, too; --drop-arg drops one. Another task begins with none.
     Exit status 3 if it is not at the given --revision any more, or if it is declared in the settings.
     """
-    patch = SchedulePatchAsked(schedule=_times(given), payload=_payload(given, command), **_policies(given))
+    target = _payload(given, command)
+    patch = SchedulePatchAsked(schedule=_times(given), payload=target, **_policies(given))
     if patch == SchedulePatchAsked():
         raise click.UsageError(f"nothing to change; see `{call.command('cron', 'edit', '--help')}`")
     asked = ScheduleEditAsked(
         id=name, patch=patch, expected_config_revision=None if revision is None else str(revision)
     )
-    writing = partial(_local, call, editing_schedule, given["task"])
+    writing = partial(_local, call, editing_schedule, target)
     view = call.change("cron.update", asked, writing, ScheduleView)
     call.output.show(
-        view, lambda: call.output.line(f"{view.id} is at revision {view.config_revision}; {_comes(view)}")
+        view,
+        lambda: call.output.line(f"{view.id} is at revision {view.config_revision}; {_comes(call, view)}"),
     )
 
 
 def _local(
-    call: Invocation, writing: Callable[..., Any], task: str | None, asked: Any, *, now: datetime, **_: object
+    call: Invocation, writing: Callable[..., Any], target: object, asked: Any, *, now: datetime, **_: object
 ) -> Any:
     """The write in this process, with what a gateway with these settings would know."""
-    return writing(asked, now=now, by=_caller(call, needs_tasks=task is not None))
+    return writing(asked, now=now, by=_caller(call, needs_tasks=isinstance(target, TaskTargetAsked)))
 
 
 def _caller(call: Invocation, *, needs_tasks: bool = False) -> ScheduleCaller:
@@ -283,12 +332,12 @@ def _caller(call: Invocation, *, needs_tasks: bool = False) -> ScheduleCaller:
 
     home, loaded = read(call)
     config = loaded.config
-    known = {agent_task(one) for one in config.agents} | {COMMAND_TASK}
+    known, tasks = {agent_task(one) for one in config.agents} | {COMMAND_TASK}, {}
     if needs_tasks:
         search(places_of(config, home))
-        known |= set(load_tasks(config, call.settings))
+        tasks = dict(load_tasks(config, call.settings))
     agents = {name: one.session for name, one in config.agents.items()}
-    return ScheduleCaller(owner=config.gateway.owner, agents=agents, known=known)
+    return ScheduleCaller(owner=config.gateway.owner, agents=agents, known=known | set(tasks), tasks=tasks)
 
 
 def _times(given: dict[str, Any]) -> AtAsked | EveryAsked | CronAsked | None:
@@ -298,7 +347,7 @@ def _times(given: dict[str, Any]) -> AtAsked | EveryAsked | CronAsked | None:
     if given["expression"] is not None:
         return CronAsked(expr=given["expression"], tz=given["tz"])
     if given["every"] is not None:
-        return EveryAsked(every_ms=1000 * seconds_of("--every", given["every"]))
+        return EveryAsked(every_ms=1000 * _seconds("--every", given["every"]))
     return None if given["at"] is None else AtAsked(at=given["at"])
 
 
@@ -308,10 +357,12 @@ def _payload(
     named = [bool(given["agent"] or given["prompt"]), bool(given["task"]), bool(command)]
     if sum(named) > 1:
         raise click.UsageError("give only one target: --agent with --prompt, --task, or -- PROGRAM")
-    arguments = _arguments(given["plain"], given["as_json_args"])
-    if given["task"] is not None or arguments:
-        return TaskTargetAsked(task=given["task"], arguments=arguments or None)
-    timeout = None if given["timeout"] is None else seconds_of("--timeout", given["timeout"])
+    arguments, dropped = _arguments(given["plain"], given["as_json_args"]), list(given.get("dropped", ()))
+    if given["task"] is not None or arguments or dropped:
+        return TaskTargetAsked(
+            task=given["task"], arguments=arguments or None, drop_arguments=dropped or None
+        )
+    timeout = None if given["timeout"] is None else _seconds("--timeout", given["timeout"])
     if command or given["directory"] is not None or timeout is not None:
         return CommandAsked(
             argv=list(command) or None,
@@ -319,6 +370,12 @@ def _payload(
             timeout_seconds=timeout,
         )
     return AgentTurnAsked(message=given["prompt"]) if given["agent"] or given["prompt"] else None
+
+
+def _seconds(option: str, text: str) -> int:
+    """A duration; a plain number is seconds."""
+    is_plain = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return seconds_of(option, int(text) if is_plain else text)
 
 
 def _arguments(plain: Sequence[str], as_json: Sequence[str]) -> dict[str, Any]:
@@ -343,18 +400,18 @@ def _policies(given: dict[str, Any]) -> dict[str, Any]:
         "missed": given["missed"],
         "max_missed": given["max_missed"],
         "overlap": given["overlap"],
-        "jitter_ms": None if jitter is None else 1000 * seconds_of("--jitter", jitter),
+        "jitter_ms": None if jitter is None else 1000 * _seconds("--jitter", jitter),
         "retry": given["retry"],
         "description": given["description"],
     }
 
 
-def _comes(view: ScheduleView) -> str:
+def _comes(call: Invocation, view: ScheduleView) -> str:
     if view.is_paused:
-        return f"it is paused: `holdfast cron resume {view.id}`"
+        return f"it is paused: `{call.command('cron', 'resume', view.id)}`"
     if view.next_run_at_ms is None:
         return "it does not fire any more"
-    return f"it fires next at {_moment(view.next_run_at_ms)} UTC"
+    return f"it fires next at {_moment(view.next_run_at_ms)}"
 
 
 # --- pause, resume, run, remove
@@ -365,7 +422,10 @@ def _comes(view: ScheduleView) -> str:
 @shared_options
 @click.pass_obj
 def pause_cron(call: Invocation, name: str) -> None:
-    """Let a schedule not fire until it is resumed, also one of the settings; a firing under way goes on."""
+    """Let a schedule not fire until it is resumed, also one of the settings.
+
+    A firing under way goes on; firings that wait for it start after the resume.
+    """
     view = _switch(call, name, is_on=False)
     call.output.show(view, lambda: call.output.line(f"{view.id} is paused"))
 
@@ -375,9 +435,12 @@ def pause_cron(call: Invocation, name: str) -> None:
 @shared_options
 @click.pass_obj
 def resume_cron(call: Invocation, name: str) -> None:
-    """Let a paused schedule fire again; what was due while it was paused does not fire."""
+    """Let a paused schedule fire again, and start what waited before the pause.
+
+    What became due while it was paused does not fire.
+    """
     view = _switch(call, name, is_on=True)
-    call.output.show(view, lambda: call.output.line(f"{view.id} is resumed; {_comes(view)}"))
+    call.output.show(view, lambda: call.output.line(f"{view.id} is resumed; {_comes(call, view)}"))
 
 
 def _switch(call: Invocation, name: str, *, is_on: bool) -> ScheduleView:
@@ -401,8 +464,10 @@ def run_cron(context: click.Context, name: str, request_id: str | None) -> None:
     Exit status 3 if its last firing has not ended and its overlap policy is skip.
     """
     call: Invocation = context.obj
+    if request_id == "":
+        raise BadInput("--request-id", "write 1 to 200 characters, or leave it out")
     # With an id of its own, a request that is sent again is not a second firing.
-    asked = ScheduleRunAsked(id=name, request_id=request_id or secrets.token_hex(8))
+    asked = ScheduleRunAsked(id=name, request_id=secrets.token_hex(8) if request_id is None else request_id)
     view = call.change("cron.run", asked, partial(_plain, running), ScheduleRunView)
     call.output.show(view, lambda: _print_run(call, name, view))
     if not view.ran:
@@ -515,4 +580,5 @@ def _last(one: ScheduleView) -> str:
 
 
 def _moment(millis: int | None, *, to: str = "%Y-%m-%d %H:%M") -> str:
-    return "-" if millis is None else datetime.fromtimestamp(millis / 1000, UTC).strftime(to)
+    """A time in UTC, with its zone."""
+    return "-" if millis is None else f"{datetime.fromtimestamp(millis / 1000, UTC).strftime(to)}Z"

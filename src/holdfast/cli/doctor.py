@@ -17,6 +17,7 @@ from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
 from holdfast.config import SqlitePlace
 from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
+from holdfast.core.recorded import is_unregistered
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
 from holdfast.store.locks import holder_of
 from holdfast.views.health import BootView, CheckStatus, CheckView, DoctorView
@@ -76,7 +77,7 @@ def print_checks(output: Output, checks: list[CheckView]) -> None:
         verdict = output.paint_status(one.verdict.value) + " " * (4 - len(one.verdict))
         output.line(f"{verdict}  {one.name.ljust(width)}  {one.message}")
         if one.remedy is not None:
-            output.line(f"{' ' * (width + 6)}  {output.paint('fix: ' + one.remedy, 'bold')}")
+            output.line(f"{' ' * (width + 6)}  {output.paint(output.to_copy('fix: ' + one.remedy), 'bold')}")
     bad = sum(one.verdict is not OK for one in checks)
     output.say("no problems found" if not bad else f"{counted(bad, 'problem')} found")
 
@@ -341,6 +342,8 @@ def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
 
 def _is_gone(tx: Tx, boot_id: str, dead: set[str]) -> bool:
+    if is_unregistered(boot_id):  # the sweep ends recorded work that is silent for too long
+        return False
     boot = tx.boots.get(boot_id)
     return boot_id in dead or boot is None or boot.ended_at is not None
 

@@ -10,7 +10,7 @@ MODULES = (
     *("apprise", "click", "cronsim", "h11", "jinja2", "prometheus_client", "rich", "simpleeval"),
     *("starlette", "tzdata", "uvicorn", "websockets", "yaml"),
 )
-REMEDY = "pip install 'holdfast-agents[gateway]'"
+REMEDY = "pip install '.[gateway]' in a checkout"
 _FAILED = 1
 
 

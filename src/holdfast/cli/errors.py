@@ -9,6 +9,7 @@ With --json the error is also the one document on stdout: {"error": {"code": …
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -66,18 +67,20 @@ def exit_status(error: HoldfastError) -> int:
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), FAILED)
 
 
-def report(error: Exception, *, as_json: bool) -> int:
-    """Print the error once, and return the exit status."""
+def report(error: Exception, *, as_json: bool, worded: Callable[[str], str] = str) -> int:
+    """Print the error once, in the words of the call, and return the exit status."""
     match error:
         case HoldfastError():
-            return _say(error.code, str(error), exit_status(error), as_json=as_json)
+            return _say(error.code, str(error), exit_status(error), as_json=as_json, worded=worded)
         case click.UsageError():
-            return _say("usage", _usage(error), USAGE, as_json=as_json)
+            return _say("usage", _usage(error), USAGE, as_json=as_json, worded=worded)
         case click.ClickException():
-            return _say("failed", error.format_message(), FAILED, as_json=as_json)
+            return _say("failed", error.format_message(), FAILED, as_json=as_json, worded=worded)
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            return _say("os_error", f"{where}{error.strerror or error}", FAILED, as_json=as_json)
+            return _say(
+                "os_error", f"{where}{error.strerror or error}", FAILED, as_json=as_json, worded=worded
+            )
         case _:
             raise error
 
@@ -87,8 +90,8 @@ def _usage(error: click.UsageError) -> str:
     return f"{error.format_message()} (see `{help_of} --help`)"
 
 
-def _say(code: str, message: str, status: int, *, as_json: bool) -> int:
-    message = one_line(message, MAX_REMARK_CHARS)
+def _say(code: str, message: str, status: int, *, as_json: bool, worded: Callable[[str], str]) -> int:
+    message = one_line(worded(message), MAX_REMARK_CHARS)
     output = Output(as_json=as_json)
     if as_json:
         output.show(ErrorDocument(error=ErrorView(code=code, message=message)), lambda: None)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from holdfast.core.flow_definition import FlowDefinition
     from holdfast.store.contract import Store, Write
 
     V = TypeVar("V", bound=msgspec.Struct)
@@ -72,17 +73,25 @@ def start_flow(call: Invocation, name: str, goal: str | None, owner: str | None,
 
 def _start(call: Invocation, asked: FlowStartAsked) -> FlowCreatedView:
     is_new = call.gateway_url is None and call.is_new()
+    if is_new:
+        _definition(call, asked.name)  # an unknown flow must not create the ledger
     with call.writing_or_asking(may_upgrade=is_new) as store:
         if store is not None:
             from holdfast.api.audit import recorded
-            from holdfast.app.flows import find_flow
-            from holdfast.config.files import load
 
-            config = load(call.settings.home, os.environ, {"store": call.store}).config
             now = call.clock.now()
-            write = starting_flow(asked, now=now, definition=find_flow(config, asked.name))
+            write = starting_flow(asked, now=now, definition=_definition(call, asked.name))
             return store.write_now(recorded(write, call.actor, "flows.start", asked, now=now))
     return call.ask("flows.start", asked, FlowCreatedView)
+
+
+def _definition(call: Invocation, name: str) -> FlowDefinition:
+    from holdfast.app.flows import find_flow, search_for_tasks
+    from holdfast.config.files import load
+
+    config = load(call.settings.home, os.environ, {"store": call.store}).config
+    search_for_tasks(config, call.settings.home)
+    return find_flow(config, name)
 
 
 def _print_started(output: Output, view: FlowCreatedView) -> None:
@@ -114,7 +123,9 @@ def cancel_flow(context: click.Context, flow_id: str, reason: str, revision: int
     except HoldfastError as error:
         if isinstance(error, NoLedger) or exit_status(error) != NOT_FOUND:
             raise
-        view = FlowCancelView(found=False, cancelled=False, reason=one_line(str(error)), outcome="not_found")
+        view = FlowCancelView(
+            found=False, cancelled=False, reason=one_line(call.worded(str(error))), outcome="not_found"
+        )
     call.output.show(view, lambda: _print_cancelled(call.output, view))
     if not view.found:
         call.output.say(f"holdfast: {view.reason}")

@@ -40,7 +40,7 @@ FLOW: dict[str, tuple[str, str]] = {
 @click.group("flow", cls=LazyListGroup, table=FLOW)
 @shared_options
 def flow() -> None:
-    """Flows: state above several tasks. Without a command: list."""
+    """Flows: state above several tasks."""
 
 
 # --- list

@@ -365,7 +365,8 @@ def words_of(event: Event) -> tuple[str, bool]:
         case EventKind.PROGRAM_TOLD:
             return f"{fact('name')} {one_line(msgspec.json.encode(event.facts.get('told')).decode())}", True
         case EventKind.CHECKPOINT_RESUMED:
-            return f"resumed after {fact('reason')}", True
+            how = "started anew" if event.facts.get("is_anew") else "resumed"
+            return f"{how} after {fact('reason')}", True
         case EventKind.CHECKPOINT_SAVED:
             return f"checkpoint ({fact('saved')})", False
         case EventKind.RUN_PAUSED:

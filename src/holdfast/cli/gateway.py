@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,9 +14,10 @@ from holdfast.api.restart import RestartParams, RestartsAsked, StopAsked, place_
 from holdfast.cli.errors import REFUSED
 from holdfast.cli.invocation import Invocation, page_option, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
-from holdfast.core.errors import GatewaySilent, HoldfastError, NotReady
+from holdfast.core.errors import GatewaySilent, HoldfastError, NotReady, SettingsError
 from holdfast.core.transitions import RestartStatus
 from holdfast.views.gateway import (
+    MAX_REASON_CHARS,
     FateView,
     GatewayView,
     HoldView,
@@ -43,14 +45,25 @@ _NOT_RUNNING = "not running; start it with `holdfast up`"
 def ask_status(call: Invocation) -> tuple[GatewayView | None, str | None]:
     """The status of the gateway, or why there is none."""
     if call.gateway_url is None and not (call.settings.home / "gateway.sock").exists():
-        return None, _NOT_RUNNING
+        return None, _not_running(call)
     try:
         return call.ask("gateway.status", Nothing(), GatewayView, timeout_s=PATIENCE_S), None
     except GatewaySilent as silent:
         # A process holds the socket, so do not suggest another `holdfast up`: it would be refused.
-        return None, f"not answering: {silent.why}" if silent.was_there else _NOT_RUNNING
+        return None, f"not answering: {silent.why}" if silent.was_there else _not_running(call)
     except HoldfastError as error:
         return None, one_line(str(error))
+
+
+def _not_running(call: Invocation) -> str:
+    """How to start the gateway; with invalid settings it would refuse to start."""
+    from holdfast.config.files import load
+
+    try:
+        load(call.settings.home, os.environ, {"store": call.store})
+    except SettingsError as error:
+        return f"not running, and its settings are invalid: {one_line(str(error), MAX_REASON_CHARS)}"
+    return _NOT_RUNNING
 
 
 def held_in_words(call: Invocation, holds: Sequence[HoldView]) -> str:
@@ -216,10 +229,8 @@ def last_restart(view: RestartView | None, now: datetime, *, gateway: str | None
     name = (_ENDING if is_going_on else _ENDED).get(view.kind, view.kind)
     if view.status == RestartStatus.BLOCKED:
         return f"not {name}", f"{ago(view.requested_at, now)} ago ({view.reason}): {view.why_blocked}"
-    return (
-        name,
-        f"{ago(view.requested_at, now)} ago, {_how_far(view, gateway)}: {view.reason}{_fates(view, gateway)}",
-    )
+    when = f"{ago(view.requested_at, now)} ago ({view.reason})"
+    return name, f"{when}, {_how_far(view, gateway)}{_fates(view, gateway)}"
 
 
 _ENDED = {"restart": "restarted", "stop": "stopped", "crash": "crashed"}

@@ -48,8 +48,18 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in self._table.items() if line])
 
 
-class ListGroup(click.Group):
+class OrderedGroup(click.Group):
+    """Its help shows the commands in the order in which they are declared: that of the work."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        return list(self.commands)
+
+
+class ListGroup(OrderedGroup):
     """A group of a noun: without a command it lists, so that `holdfast tasks` is `holdfast tasks list`."""
+
+    def __init__(self, *args: Any, help: str, **kwargs: Any) -> None:  # noqa: A002 - click's own name
+        super().__init__(*args, help=f"{help} Without a command: list.", **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_list(args))
@@ -57,6 +67,9 @@ class ListGroup(click.Group):
 
 class LazyListGroup(ListGroup, LazyGroup):
     """Both."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return LazyGroup.list_commands(self, ctx)
 
 
 def with_list(args: list[str]) -> list[str]:

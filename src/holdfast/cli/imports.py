@@ -11,13 +11,14 @@ import click
 
 from holdfast.api.imports import ImportBatchAsked, ImportBeginAsked, ImportFlowsAsked, beginning
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
 from holdfast.core.errors import NoLedger
 from holdfast.core.imported import ActivePolicy, ImportChange, ImportedRecord, ImportOutcome, ImportSource
 from holdfast.engine.producers.flow_imports import PreparedFlow, previewing_flows, taking_over_flows
 from holdfast.engine.producers.imports import PreparedTask, previewing, taking_over
-from holdfast.integrations.openclaw_import import OpenClawImport, open_databases
+from holdfast.integrations.openclaw_import import MAX_BATCH_BYTES, OpenClawImport, open_databases
 from holdfast.views.imports import BatchTakenView, ImportBegunView, ImportedRowsView, ImportView
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ BEGIN, TASKS, FLOWS = "imports.begin", "imports.tasks", "imports.flows"
 SHOWN = 20
 
 
-@click.group("import")
+@click.group("import", cls=OrderedGroup)
 @shared_options
 def import_group() -> None:
     """Bring the work of another gateway into this ledger."""
@@ -73,6 +74,8 @@ def openclaw(context: click.Context, path: Path, active: str, *, is_dry_run: boo
 class LedgerDoor:
     """The ledger is open here."""
 
+    max_batch_bytes: int | None = None
+
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
@@ -90,6 +93,8 @@ class LedgerDoor:
 
 class GatewayBatchDoor:
     """A gateway holds the home, so it writes."""
+
+    max_batch_bytes: int | None = MAX_BATCH_BYTES
 
     def __init__(self, call: Invocation) -> None:
         self._call = call
@@ -109,6 +114,8 @@ class GatewayBatchDoor:
 
 class PreviewDoor:
     """Nothing is written. Without a ledger, everything is new."""
+
+    max_batch_bytes: int | None = None
 
     def __init__(self, reader: Reader | None) -> None:
         self._reader = reader
@@ -208,7 +215,14 @@ def _print(call: Invocation, view: ImportView) -> None:
     if view.is_dry_run:
         output.say("nothing was written; to import, leave out --dry-run")
     elif not (view.tasks.created or view.tasks.advanced or view.flows.created or view.flows.advanced):
-        output.say("nothing new: the ledger has all of it already")
+        output.say(_nothing_new(view))
+
+
+def _nothing_new(view: ImportView) -> str:
+    rows, known = view.tasks.rows + view.flows.rows, view.tasks.unchanged + view.flows.unchanged
+    if known == rows:
+        return "nothing new: the ledger has all of it already"
+    return f"nothing was imported: the ledger has {known:,} of {counted(rows, 'row')} already"
 
 
 def _line(table: str, rows: ImportedRowsView) -> tuple[str, ...]:
@@ -242,8 +256,8 @@ def _print_notes(output: Output, view: ImportView) -> None:
         )
     if view.dismissed_deliveries:
         output.say(
-            f"{counted(view.dismissed_deliveries, 'update')} that OpenClaw still owed were recorded as "
-            "dismissed; they are not sent from here"
+            f"not sent from here: {counted(view.dismissed_deliveries, 'update')} that OpenClaw still owed; "
+            f"{'would be' if view.is_dry_run else 'now'} recorded as dismissed"
         )
     if view.orphan_deliveries:
         output.say(f"{counted(view.orphan_deliveries, 'row')} of task_delivery_state name no task; left out")

@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast import app
+from holdfast.cli.commands import with_place
 from holdfast.cli.output import Output
+from holdfast.core.campaign_checkpoint import ID_PREFIX
 from holdfast.core.clock import Clock, SystemClock
-from holdfast.core.errors import BadInput, GatewaySilent, HoldfastError, HomeInUse, NoLedger, Refused
+from holdfast.core.errors import (
+    BadInput,
+    GatewaySilent,
+    HoldfastError,
+    HomeInUse,
+    NoLedger,
+    Refused,
+    SettingsError,
+)
 
 if TYPE_CHECKING:
     import msgspec
@@ -50,6 +60,8 @@ class Invocation:
         self.store: str | None = None
         self.as_json = False
         self.is_wide = False
+        # What a person typed as an id, by the id or prefix that it stands for.
+        self._typed: dict[str, str] = {}
         # The ledger's clock once it is open, because stored times are compared with it.
         self.clock: Clock = SystemClock()
 
@@ -59,7 +71,7 @@ class Invocation:
 
     @cached_property
     def output(self) -> Output:
-        return Output(as_json=self.as_json, is_wide=self.is_wide)
+        return Output(as_json=self.as_json, is_wide=self.is_wide, place=self.place_options)
 
     @cached_property
     def boot_proofs(self) -> BootProofs:
@@ -108,11 +120,34 @@ class Invocation:
         """A command for a person to copy, with the same --home and --store as this call."""
         import shlex
 
+        # Leave `done|retry|skip` unquoted, so that it stays readable.
+        shown = " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words))
+        return f"{shown}{self.place_options}"
+
+    @property
+    def place_options(self) -> str:
+        """` --home X --store Y`, as far as this call named them; without the password of the database."""
+        if self.home is None and self.store is None:
+            return ""
+        import shlex
+
         where = [] if self.home is None else ["--home", self.home]
         if self.store is not None:
-            where += ["--store", self.settings.store.shown]
-        # Leave `done|retry|skip` unquoted, so that it stays readable.
-        return " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words, *where))
+            with contextlib.suppress(SettingsError):  # an invalid URL helps in no other command
+                where += ["--store", self.settings.store.shown]
+        return "".join(f" {shlex.quote(word)}" for word in where)
+
+    def stands_for(self, typed: str, full: str) -> str:
+        """The full form of what a person typed as an id; messages quote what was typed."""
+        self._typed[full] = typed
+        return full
+
+    def worded(self, message: str) -> str:
+        """An error's message for the person who typed this call: with ids as they were typed, and with the
+        --home and --store of the call in its commands."""
+        for full, typed in self._typed.items():
+            message = message.replace(f"{full!r}", f"{typed!r}")
+        return with_place(message, self.place_options)
 
     @contextlib.contextmanager
     def reading(self, *, must_be_current: bool = True, may_be_damaged: bool = False) -> Iterator[Reader]:
@@ -253,13 +288,22 @@ class Invocation:
 
         patience = client.ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
         if self.gateway_url is not None:
-            from holdfast.config.token import read_token
-
-            token = read_token(self.settings.home, os.environ, may_make=False)
+            token = self._remote_token()
             return client.call_url(self.gateway_url, token, method, asked, answer, timeout_s=patience)
         return client.call(
             self.settings.home, method, asked, answer, ledger=self._ledger_id(), timeout_s=patience
         )
+
+    def _remote_token(self) -> str:
+        from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, read_token
+
+        home = self.settings.home
+        if not os.environ.get(TOKEN_VARIABLE) and not os.path.lexists(home / TOKEN_NAME):
+            raise SettingsError(
+                f"no token for the gateway at {self.place}: set {TOKEN_VARIABLE} to a token of that gateway "
+                "(on its host, `holdfast tokens create NAME` prints one)"
+            )
+        return read_token(home, os.environ, may_make=False)
 
     def ask_patiently(self, method: str, asked: msgspec.Struct, answer: type[V]) -> V:
         """Call the gateway, and retry while it restarts; only for an idempotent request."""
@@ -399,7 +443,7 @@ def task_argument(command: F) -> F:
 def page_option(command: F) -> F:
     """Add --page, the one way to the next page of a list."""
     return click.option(
-        "--page", metavar="TOKEN", help="Show the next page: the token printed under this one."
+        "--page", metavar="TOKEN", help="The page after this one: the token printed under it."
     )(command)
 
 
@@ -419,9 +463,18 @@ def _flow_prefix(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def checkpoint_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value.startswith("checkpoint-") and _ID.fullmatch(value):
+    if value is not None and value.startswith(ID_PREFIX) and _ID.fullmatch(value):
         return value  # of a campaign
     return _id_prefix("ckpt", context, parameter, value)
+
+
+def milestone_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The id of a campaign's checkpoint or a prefix of it; `checkpoint-` may be left out, as in the name of a
+    milestone."""
+    if value is None or not _ID.fullmatch(value) or value.startswith(ID_PREFIX):
+        return checkpoint_prefix(context, parameter, value)
+    call: Invocation = context.find_root().obj
+    return call.stands_for(value, f"{ID_PREFIX}{value}")
 
 
 def wake_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -448,4 +501,7 @@ def _id_prefix(
         return None
     if not _ID.fullmatch(value):
         raise click.BadParameter("an id has 1 to 64 characters of a-z, 0-9, _ and -", context, parameter)
-    return value if "_" in value or prefix.startswith(value) else f"{prefix}_{value}"
+    if "_" in value or prefix.startswith(value):
+        return value
+    call: Invocation = context.find_root().obj
+    return call.stands_for(value, f"{prefix}_{value}")

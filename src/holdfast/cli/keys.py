@@ -12,6 +12,7 @@ import click
 from holdfast import app
 from holdfast.api.params import Nothing
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
 from holdfast.core.errors import BadInput, KeyMissing, KeyProblem, NoLedger, Refused
@@ -142,7 +143,7 @@ def _print_rekeyed(output: Output, view: RekeyedView) -> None:
 # --- key
 
 
-@click.group("key")
+@click.group("key", cls=OrderedGroup)
 @shared_options
 def key() -> None:
     """The key that decrypts sealed values."""

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": ("holdfast.cli.status:status", "One screen: gateway, sessions, tasks, last restart."),
     "chat": ("holdfast.cli.sessions:chat", "Talk to an agent."),
-    "sessions": ("holdfast.cli.sessions:sessions", "Conversations with agents: list, show, send."),
+    "sessions": ("holdfast.cli.sessions:sessions", "Conversations with agents: list, show, tasks, send."),
     "agents": (
         "holdfast.cli.agents:agents",
         "Agents of the gateway and of campaigns: list, show, pause, resume, restart.",
@@ -43,7 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "campaign": (
         "holdfast.cli.campaigns:campaign",
-        "Many items through the same phases: list, show, items, create, start, retry.",
+        (
+            "Many items through the same phases: list, show, items, item, recovery, create, analyse, add, "
+            "start, pause, resume, retry."
+        ),
     ),
     "progress": (
         "holdfast.cli.campaign_progress:progress",
@@ -56,15 +59,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "questions": ("holdfast.cli.questions:questions", "Questions that tasks ask a person: list, answer."),
     "deliveries": (
         "holdfast.cli.deliveries:deliveries",
-        "Pending and failed deliveries of messages: list, retry, dismiss.",
+        "Pending and failed deliveries of messages: list, retry, confirm, dismiss.",
     ),
     "cron": (
         "holdfast.cli.cron:cron",
-        "Schedules: list, show, add, edit, run, pause, resume, remove, history.",
+        "Schedules: list, show, add, edit, pause, resume, run, remove, history.",
     ),
     "checkpoints": (
         "holdfast.cli.checkpoints:checkpoints",
-        "Saved points that work resumes from: list, show, retry, prune.",
+        "Saved points that work resumes from: list, show, retry, milestone, restore, prune.",
     ),
     "wakes": ("holdfast.cli.wakes:wakes", "Work that waits to go on, and when: list, history, cancel."),
     "alerts": ("holdfast.cli.alerts:alerts", "Alerts, by rules over figures: list, rules, check, silence."),
@@ -88,7 +91,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokens": ("holdfast.cli.tokens:tokens", "API tokens: list, create, revoke, rotate."),
     "demo": (
         "holdfast.cli.demo:demo",
-        "Kill a busy process and watch each task resume exactly once.",
+        "Kill a busy campaign and watch each item go on exactly once.",
     ),
     "version": ("holdfast.cli.version:version", "Versions of Holdfast, Python and SQLite."),
 }
@@ -158,7 +161,8 @@ def _run(given: list[str], invocation: Invocation) -> int:
         raise
     except (HoldfastError, click.ClickException, OSError) as error:
         # If parsing failed, the flag may not have been stored yet.
-        return report(error, as_json=invocation.as_json or "--json" in given)
+        as_json = invocation.as_json or "--json" in given
+        return report(error, as_json=as_json, worded=invocation.worded)
     return DONE
 
 

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from holdfast.cli.commands import with_place
 from holdfast.cli.tables import ENOUGH, GAP, cut, lay_out, shorten_ids, whole, wrapped
 from holdfast.core.durations import in_one_unit
 from holdfast.views.payloads import PayloadView
@@ -47,9 +48,11 @@ WIDE_ENOUGH = 100
 class Output:
     """The output of one command. Coloured only on a terminal, and never when NO_COLOR is set."""
 
-    def __init__(self, *, as_json: bool, is_wide: bool = False) -> None:
+    def __init__(self, *, as_json: bool, is_wide: bool = False, place: str = "") -> None:
         self.as_json = as_json
         self.is_wide = is_wide
+        # The --home and --store of this call, for the commands in messages.
+        self._place = place
 
     # --- results, on stdout
 
@@ -70,6 +73,10 @@ class Output:
 
     def line(self, text: str = "") -> None:
         _write(f"{text}\n")
+
+    def to_copy(self, text: str) -> str:
+        """A message for a person: its commands get the --home and --store of this call."""
+        return with_place(text, self._place)
 
     def table(
         self,
@@ -109,7 +116,7 @@ class Output:
     def paragraph(self, text: str, *, indent: int = 4) -> None:
         """A line of words. On a terminal it is parted between words, and what follows is indented; a command
         stays in one line, to be copied."""
-        first, *more = self._parted(text, indent)
+        first, *more = self._parted(self.to_copy(text), indent)
         self.line(first)
         for line in more:
             self.line(f"{' ' * indent}{line}")
@@ -119,7 +126,7 @@ class Output:
         shown = [(name, value) for name, value in pairs if value]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
-            first, *more = self._parted(value, width + GAP)
+            first, *more = self._parted(self.to_copy(value), width + GAP)
             self.line(f"{self.paint(name.ljust(width), 'dim')}  {self.paint_status(first)}".rstrip())
             for line in more:
                 self.line(f"{' ' * width}  {line}".rstrip())
@@ -141,7 +148,7 @@ class Output:
     def say(self, text: str) -> None:
         """A message for a person; never mixed into piped results."""
         with contextlib.suppress(OSError, ValueError):  # stderr was closed
-            sys.stderr.write(f"{one_line(text, MAX_REMARK_CHARS)}\n")
+            sys.stderr.write(f"{one_line(self.to_copy(text), MAX_REMARK_CHARS)}\n")
             sys.stderr.flush()
 
     def say_next(self, token: str) -> None:

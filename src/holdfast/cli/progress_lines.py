@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import TypeAlias
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.cli.output import Output, clock_time, counted, percent
 from holdfast.cli.tables import cut, pad, width_of, wrapped
 from holdfast.core.durations import in_one_unit
+from holdfast.core.transitions import CampaignStatus
 from holdfast.views.progress import (
     CampaignProgressView,
     GroupView,
@@ -42,6 +44,18 @@ class _Signs(msgspec.Struct, frozen=True, kw_only=True):
     pending: str = "·"
 
 
+class _Detail(Enum):
+    """How much is shown, from everything to what is never left out."""
+
+    ALL = auto()
+    # Priorities and facts only of the current phase.
+    CURRENT = auto()
+    # No priorities.
+    PHASES = auto()
+    # Only the issues and a bar for each phase.
+    LEAST = auto()
+
+
 _ASCII = _Signs(done="#", active="+", failed="x", pending=".")
 
 
@@ -54,27 +68,45 @@ def signs_for(encoding: str | None) -> _Signs:
     return _Signs()
 
 
-def draw(view: CampaignProgressView, *, width: int = WIDTH, signs: _Signs | None = None) -> list[Line]:
-    """The whole screen. Phases that have begun show their priorities; long lists are cut to stay a screen."""
-    width = min(width, _MOST_WIDTH)
+def draw(
+    view: CampaignProgressView, *, width: int = WIDTH, height: int | None = None, signs: _Signs | None = None
+) -> list[Line]:
+    """The whole screen: what needs attention, then all phases; those that have begun show their priorities.
+    If that is higher than `height`, it leaves out what matters least."""
     signs = signs_for(sys.stdout.encoding) if signs is None else signs
+    lines: list[Line] = []
+    for detail in _Detail:
+        lines = _draw(view, min(width, _MOST_WIDTH), signs, detail)
+        if height is None or len(lines) <= height:
+            return lines
+    assert height is not None
+    return [*lines[: max(0, height - 1)], [(cut("… the terminal is too low for the rest", width), "dim")]]
+
+
+def _draw(view: CampaignProgressView, width: int, signs: _Signs, detail: _Detail) -> list[Line]:
     assert view.campaign is not None
     assert view.counts is not None
-    lines: list[Line] = [*_title(view, width), []]
-    labels = [phase.name for phase in view.phases] + [
-        f"  {group.name}" for phase in view.phases for group in phase.by_priority
-    ]
-    texts = [_amount(phase.counts) for phase in view.phases]
-    texts += [_amount(group.counts) for phase in view.phases for group in phase.by_priority]
-    layout = _Layout.of(labels, texts, width)
+    # Of which phases priorities and facts are shown.
+    open_phases = [phase.name for phase in view.phases if _is_open(phase)]
+    current = [name for name in open_phases if name == view.current_phase]
+    with_priorities = {_Detail.ALL: open_phases, _Detail.CURRENT: current}.get(detail, [])
+    with_facts = {_Detail.ALL: open_phases, _Detail.LEAST: []}.get(detail, current)
+    bars = [("overall", view.counts)] if len(view.phases) > 1 else []
+    bars += [(phase.name, phase.counts) for phase in view.phases]
+    bars += [(f"  {group.name}", group.counts) for phase in view.phases for group in phase.by_priority]
+    layout = _Layout.of([name for name, _ in bars], [_amount(counts) for _, counts in bars], width)
+    lines: list[Line] = [*_title(view, width)]
+    if view.issues:
+        lines += [[], [("needs attention", "bold")], *_issues(view.issues, width)]
+    lines.append([])
+    if len(view.phases) > 1:
+        lines.append(layout.row("overall", view.counts, signs, style="bold"))
     for phase in view.phases:
         lines.append(layout.row(phase.name, phase.counts, signs, style="bold"))
-        if _is_open(phase):
+        if phase.name in with_priorities:
             lines += [layout.row(f"  {one.name}", one.counts, signs) for one in phase.by_priority]
-            lines += _facts(phase, view.at, width)
-    if view.issues:
-        lines += [[], [("needs attention", "bold")]]
-        lines += list(_issues(view.issues, width))
+        if phase.name in with_facts:
+            lines += _facts(phase, view, width)
     return lines
 
 
@@ -184,7 +216,8 @@ def _is_open(phase: PhaseProgressView) -> bool:
     return bool(has_begun) and bool(counts.running or counts.paused or counts.pending)
 
 
-def _facts(phase: PhaseProgressView, now: datetime | None, width: int) -> Iterator[Line]:
+def _facts(phase: PhaseProgressView, view: CampaignProgressView, width: int) -> Iterator[Line]:
+    assert view.campaign is not None
     parts = []
     if phase.current_batch is not None:
         one = phase.current_batch
@@ -192,7 +225,8 @@ def _facts(phase: PhaseProgressView, now: datetime | None, width: int) -> Iterat
     if phase.next_batch is not None:
         one = phase.next_batch
         parts.append(f"next {one.priority} {one.id} ({one.counts.pending} waiting)")
-    for text in (" · ".join(parts), _rate(phase.rate, now)):
+    goes_on = view.campaign.status == CampaignStatus.RUNNING and phase.rate.left
+    for text in (" · ".join(parts), _rate(phase.rate, view.at) if goes_on else ""):
         for line in wrapped(text, width - 2) if text else ():
             yield [(f"  {line}", "dim")]
 

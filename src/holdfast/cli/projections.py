@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.app.homes import make_home
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import counted
 from holdfast.core.errors import NoLedger
@@ -14,7 +15,7 @@ from holdfast.views.text import one_line
 _MAX_PATH_CHARS = 4096
 
 
-@click.group("state")
+@click.group("state", cls=OrderedGroup)
 @shared_options
 def state() -> None:
     """Readable files about campaigns, below the home, for people and agents without a database.

@@ -90,6 +90,10 @@ def answer_question(
 ) -> None:
     """Answer a question. The first answer counts, and the task continues with it.
 
+    \b
+    holdfast questions answer ques_01h8 yes
+    holdfast questions answer ques_01h8 '{"amount": 5}' --json-answer
+
     Exit status 2 if the question does not allow this answer, 3 if it was answered before or its task has
     ended.
     """

@@ -14,6 +14,14 @@ from holdfast.views.starts import RecoveryView, StartStepView, StartView
 # Beside the longest name of a step.
 _WIDTH = 62
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# What steps count, in the plural; of other words, such as those of statuses, an s is no plural.
+_SINGULAR = {"processes": "process"} | {
+    f"{noun}s": noun
+    for noun in (
+        *("agent", "campaign", "channel", "interruption", "item", "notice", "parent", "restart"),
+        *("resume", "run", "schedule", "suspect", "task"),
+    )
+}
 
 
 def show_recovery(call: Invocation, boot: str | None) -> None:
@@ -72,4 +80,5 @@ def _words(step: StartStepView) -> Iterator[str]:
     """What was counted, in words; what was not found is left out."""
     for name, number in step.counts.items():
         if number:
-            yield f"{number:,} {_WORD.sub(' ', name).lower()}"
+            words = _WORD.sub(" ", name).lower().split()
+            yield f"{number:,} {' '.join(_SINGULAR.get(one, one) if number == 1 else one for one in words)}"

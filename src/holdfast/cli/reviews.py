@@ -174,6 +174,9 @@ def resolve(
     skip        it must not happen: the step returns null
     compensate  undo it: run its compensation, if it has one, and fail the step
 
+    \b
+    holdfast reviews resolve eff_01h8 done --result '{"id": 7}' --note "found on the bank's page"
+
     The decision is recorded with your name and the time. Exit status 3 if the effect needs no review (any
     more).
     """

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
 from holdfast.views.security import SecurityView
 from holdfast.views.text import one_line
 
 
-@click.group("security")
+@click.group("security", cls=OrderedGroup)
 @shared_options
 def security() -> None:
     """What in this home should be tightened."""

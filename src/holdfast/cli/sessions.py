@@ -207,7 +207,7 @@ def _print_message(output: Output, message: MessageView) -> None:
 
 
 @sessions.command("tasks", short_help="What the tasks of a session do now.")
-@click.argument("session", metavar="SESSION", required=False)
+@click.argument("session", metavar="[SESSION]", required=False)
 @shared_options
 @click.pass_obj
 def session_tasks(call: Invocation, session: str | None) -> None:

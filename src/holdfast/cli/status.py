@@ -84,7 +84,7 @@ def _read_ledger(call: Invocation) -> dict[str, object]:
                 return {}
             held = ledger.held_why()
             holds = [] if held is None else [HoldView.of(Hold(why=held, remedy=ACCEPT))]
-            found = ledger.read_now(lambda tx: read_overview(tx, call.clock))
+            found = ledger.read_now(lambda tx: read_overview(tx, call.clock, call.projection()))
             return msgspec.structs.asdict(found) | {"holds": holds, "key_problem": _key_problem(call, ledger)}
     except (StoreUnavailable, RowDamaged) as error:
         return {"ledger_problem": one_line(str(error), MAX_REASON_CHARS), "is_counted": False}
@@ -186,6 +186,8 @@ def _alerts(view: StatusView) -> str | None:
 
 
 def _sessions(view: StatusView) -> str:
+    if not view.busy_sessions:
+        return "none busy"
     waiting = view.sessions_waiting_for_person
     how = "being answered" if view.gateway is not None else "waiting for the gateway to start"
     return f"{view.busy_sessions - waiting} {how}" + (f", {waiting} waiting for a person" if waiting else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,7 @@ import click
 from holdfast import app
 from holdfast.api.params import Nothing
 from holdfast.cli.errors import FAILED
+from holdfast.cli.groups import OrderedGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.keys import key, rekey_store
 from holdfast.cli.output import Output, counted, size
@@ -31,14 +33,10 @@ if TYPE_CHECKING:
 MAX_PATH_CHARS = 4096
 
 
-@click.group("store")
+@click.group("store", cls=OrderedGroup)
 @shared_options
 def store() -> None:
     """The ledger database."""
-
-
-store.add_command(rekey_store)
-store.add_command(key)
 
 
 @store.command("migrate", short_help="Create the ledger, or upgrade its schema.")
@@ -115,6 +113,8 @@ def backup(call: Invocation, target: Path, *, has_key: bool) -> None:
     """
     if target.is_dir():
         raise BadInput("target", f"{target} is a directory; name a file in it")
+    if os.path.lexists(target):
+        raise BadInput("target", f"{target} exists, and a backup never overwrites; choose another name")
     beside = app.key_beside(target.absolute())
     if has_key and (beside.exists() or beside.is_symlink()):
         raise BadInput("--with-key", f"{beside} exists, and a backup never overwrites; choose another name")
@@ -268,3 +268,7 @@ def accept(call: Invocation) -> None:
             view = AcceptedView(was_held=why is not None, why=why)
     sentence = f"accepted, although {view.why}" if view.was_held else "nothing to do: no work is held"
     call.output.show(view, lambda: call.output.line(sentence))
+
+
+store.add_command(key)
+store.add_command(rekey_store)

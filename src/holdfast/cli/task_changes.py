@@ -145,6 +145,10 @@ def _print_notify(output: Output, view: NotifyView) -> None:
 def fork_one(call: Invocation, task_id: str, at: str, effects: str, key: str | None) -> None:
     """Create a new task with the history of another, up to the end of a turn. The original does not change.
 
+    \b
+    holdfast tasks fork task_01h8 --at turn:3
+    holdfast tasks fork task_01h8 --at plan:walls --effects keep
+
     Refused if effects happened after that point; the message names them. With `--effects keep` the fork uses
     their results, with `--effects acknowledge` it may perform them again. See the guide "Fork a task".
     """

@@ -65,7 +65,8 @@ def retry_tasks(
     holdfast tasks retry task_01h8
     holdfast tasks retry --status failed --name report
 
-    Exit status 3 if the task has not ended or cannot be retried; with --status, if no task was retried.
+    Exit status 3 if the task has not ended or cannot be retried; with --status, if each task that was found
+    was refused, and 0 if none was found.
     """
     call: Invocation = context.obj
     if task_id is None:

@@ -25,4 +25,4 @@ TASKS: dict[str, tuple[str, str]] = {
 @click.group("tasks", cls=LazyListGroup, table=TASKS)
 @shared_options
 def tasks() -> None:
-    """Tasks: what was asked for, and how far it is. Without a command: list."""
+    """Tasks: what was asked for, and how far it is."""

@@ -127,6 +127,10 @@ def create(
 ) -> None:
     """Create a token called NAME and print it. Save it: only its digest is stored.
 
+    \b
+    holdfast tokens create board --scope read
+    holdfast tokens create ci --scope read --scope write --expires-in 90d
+
     It is valid at once, also in a running gateway.
     """
     if read_only and set(scopes) - {"read"}:

@@ -69,7 +69,8 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
 
     leave_working_directory(os.environ)
     call: Invocation = context.obj
-    overrides = {"gateway.host": None if host is None else host.strip("[]"), "gateway.port": port}
+    given = {"gateway.host": None if host is None else host.strip("[]"), "gateway.port": port}
+    overrides = {key: value for key, value in given.items() if value is not None}
     try:
         home = call.settings.home
         app.make_home(home)
@@ -80,7 +81,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     except HomeUnusable:
         raise
     except SettingsError as error:
-        report(error, as_json=call.as_json)
+        report(error, as_json=call.as_json, worded=call.worded)
         context.exit(SETTINGS_UNUSABLE)
     environ = _environment(call, home)
     _allow_open_files()
@@ -90,9 +91,11 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     with contextlib.closing(sockets):
         command = [sys.executable, *COMMAND]
         if is_alone:
-            become_gateway(sockets, command, environ, announcement=_text(call.output, home, sockets, scheme))
+            text = _text(call.output, home, sockets, scheme)
+            become_gateway(sockets, command, environ, announcement=text, overrides=overrides)
         log_to(home, replaces=False)
-        supervisor = Supervisor(sockets, command, environ=environ, terms=_Terms(home, overrides).read)
+        terms = _Terms(home, overrides).read
+        supervisor = Supervisor(sockets, command, environ=environ, overrides=overrides, terms=terms)
         status = supervisor.run(announce=lambda: _show(call.output, home, sockets, scheme))
     context.exit(status)
 

@@ -130,20 +130,26 @@ def _print_maintenance(output: Output, view: MaintenanceView) -> None:
     for flow in view.flow_changes:
         output.paragraph(f"{flow.kind.value}  {flow.flow_id}  {flow.reason}")
     done, tasks, flows = view.mode == "apply", view.maintenance.tasks, view.maintenance.task_flows
-    verb = "were" if done else "would be"
     for plugin in view.maintenance.plugins:
         for line in plugin.changes:
             output.line(f"plugin  {plugin.name}  {line}")
         if plugin.problem is not None:
             output.say(f"the sweep of the plug-in {plugin.name} failed: {plugin.problem}")
+    of_tasks = (tasks.reconciled, "lost"), (tasks.recovered, "recovered")
     output.say(
-        f"{counted(tasks.reconciled, 'task')} {verb} lost, {tasks.recovered} {verb} recovered, "
-        f"{tasks.cleanup_stamped} {verb} stamped, {tasks.pruned} {verb} deleted"
+        _in_words("task", *of_tasks, (tasks.cleanup_stamped, "stamped"), (tasks.pruned, "deleted"), done=done)
     )
     if view.flow_changes:
-        output.say(
-            f"{counted(flows.reconciled, 'flow')} {verb} reconciled, {flows.cleanup_stamped} {verb} stamped, "
-            f"{flows.pruned} {verb} deleted"
-        )
+        of_flows = (flows.reconciled, "reconciled"), (flows.cleanup_stamped, "stamped")
+        output.say(_in_words("flow", *of_flows, (flows.pruned, "deleted"), done=done))
     if not done and (view.changes or view.flow_changes):
         output.say("to make these changes, add --apply")
+
+
+def _in_words(noun: str, *changes: tuple[int, str], done: bool) -> str:
+    """Such as `1 task was lost, 0 were deleted`."""
+    parts = []
+    for place, (number, what) in enumerate(changes):
+        verb = "would be" if not done else "was" if number == 1 else "were"
+        parts.append(f"{f'{number:,}' if place else counted(number, noun)} {verb} {what}")
+    return ", ".join(parts)

@@ -47,7 +47,7 @@ def _print_page(output: Output, view: WakePageView, now: datetime) -> None:
         (
             one.id or "-",
             one.task_id,
-            one.reason,
+            _reason(one),
             "-" if one.due_at is None else clock_time(one.due_at) or "-",
             str(one.attempt),
             brief_wait(one.waits_on) if one.waits_on else "its wake",
@@ -59,6 +59,10 @@ def _print_page(output: Output, view: WakePageView, now: datetime) -> None:
     output.say(f"{counted(len(rows), 'wake')}; now {clock_time(now)}")
     if view.next_page_token is not None:
         output.say_next(view.next_page_token)
+
+
+def _reason(one: WakeView) -> str:
+    return "damaged" if one.is_damaged else one.reason
 
 
 @wakes.command("history", short_help="Past wakes, and the reports of a task's cycles.")
@@ -78,7 +82,7 @@ def show_history(call: Invocation, task_id: str | None, limit: int, page: str | 
 
 def _print_history(output: Output, view: WakeHistoryView, now: datetime) -> None:
     rows = [
-        (one.id or "-", one.task_id, one.status.value, one.reason, ago(one.updated_at, now))
+        (one.id or "-", one.task_id, one.status.value, _reason(one), ago(one.updated_at, now))
         for one in view.wakes
     ]
     if rows:
@@ -115,10 +119,11 @@ def cancel_wake(call: Invocation, wake_id: str, reason: str) -> None:
     """
     asked = WakeCancelAsked(wake_id=wake_id, reason=reason)
     view = call.change("wakes.cancel", asked, cancelling, WakeView)
-    call.output.show(view, lambda: _print_cancelled(call.output, view))
+    call.output.show(view, lambda: _print_cancelled(call, view))
 
 
-def _print_cancelled(output: Output, view: WakeView) -> None:
-    output.line(f"{view.id} is {view.status.value}; its task {view.task_id} does not go on")
+def _print_cancelled(call: Invocation, view: WakeView) -> None:
+    call.output.line(f"{view.id} is {view.status.value}; its task {view.task_id} does not go on")
     if view.checkpoint_id is not None:
-        output.say(f"to resume it after all: holdfast checkpoints retry {view.checkpoint_id}")
+        retry = call.command("checkpoints", "retry", view.checkpoint_id)
+        call.output.say(f"to resume it after all: {retry}")

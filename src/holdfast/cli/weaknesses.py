@@ -59,6 +59,9 @@ ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
 ENVIRONMENT = "environment"
 _MAX_BYTES = 1024**2
 _CAPITAL = re.compile("[A-Z]")
+# Their URLs are the one place for a topic or a token of the service, but a password may be in a file.
+_URL_LISTS = frozenset({"channels.*.urls", "gateway.alert_urls"})
+_PASSWORD_IN_URL = re.compile(r"://[^/?#@\s]*:[^/?#@\s]+@")
 _COUNTS = "a renewed file counts without a restart"
 
 
@@ -183,14 +186,16 @@ def _documents(call: Invocation, home: Path, ground: MachineFacts) -> Iterator[W
         problem = _untrusted(path)
         if problem is not None:
             yield _weakness("settings_foreign", problem[0], why, problem[1])
-        for key in _secret_keys(path, token):
-            yield _weakness(
-                "secret_in_settings",
-                f"{key} in {path} holds a token or another secret",
-                "settings are copied, shown and kept in repositories",
-                f"{_edit(path)} # name a variable or a private file there; then replace the secret, for a "
-                f"token with: {rotate}",
-            )
+        why = "settings are copied, shown and kept in repositories"
+        for key, is_url in _secret_keys(path, token):
+            if is_url:
+                what = f"{key} in {path} holds a password"
+                fix = "put the URLs into a private file and name it in urls_file of a channel of kind apprise"
+                yield _weakness("secret_in_settings", what, why, f"{_edit(path)} # {fix}")
+                continue
+            fix = "name a variable or a private file there; then replace the secret, for a token with: "
+            what = f"{key} in {path} holds a token or another secret"
+            yield _weakness("secret_in_settings", what, why, f"{_edit(path)} # {fix}{rotate}")
 
 
 def _document_paths(home: Path) -> list[Path]:
@@ -204,8 +209,9 @@ def _document_paths(home: Path) -> list[Path]:
     return found
 
 
-def _secret_keys(path: Path, token: str | None) -> Iterator[str]:
-    """The keys whose values look like secrets; the value itself is never shown."""
+def _secret_keys(path: Path, token: str | None) -> Iterator[tuple[str, bool]]:
+    """The keys whose values look like secrets, and whether it is a URL with a password; the value itself is
+    never shown."""
     try:
         # Without waiting: a FIFO would keep us until another process writes into it.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -217,14 +223,17 @@ def _secret_keys(path: Path, token: str | None) -> Iterator[str]:
     except SettingsError:
         tree = {"a line": text}
     if token is not None and token in text and token not in str(tree):
-        yield "a comment"
+        yield "a comment", False
     if path.parent.name == FOLDER and set(tree) != {path.stem}:
         tree = {path.stem: tree}
     for key, text in _texts(tree, ""):
         plain = _CAPITAL.sub(lambda sign: f"_{sign[0].lower()}", SHORT_FORMS.get(key, key))
         setting = key_of(plain)
-        if (setting is None or not setting.is_secret) and redact_text(text) != text:
-            yield one_line(redact_text(key), 100)
+        if setting is not None and setting.name in _URL_LISTS:
+            if _PASSWORD_IN_URL.search(text):
+                yield one_line(redact_text(key), 100), True
+        elif (setting is None or not setting.is_secret) and redact_text(text) != text:
+            yield one_line(redact_text(key), 100), False
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:

@@ -97,7 +97,7 @@ def worker(
         log_to_stderr()
         status = run_worker(order, on_ready=lambda parts: _say_ready(call, order, parts))
     except (SettingsError, SchemaMismatch, KeyProblem) as error:
-        report(error, as_json=call.as_json)
+        report(error, as_json=call.as_json, worded=call.worded)
         context.exit(SETTINGS_UNUSABLE)
     context.exit(status)
 

@@ -74,7 +74,7 @@ def _calculate(text: str, names: Mapping[str, float]) -> Any:
         from simpleeval import InvalidExpression, SimpleEval
     except ModuleNotFoundError as error:
         raise SettingsError(
-            "conditions of alerts cannot be read without simpleeval: pip install 'holdfast-agents[gateway]'"
+            "conditions of alerts cannot be read without simpleeval: pip install '.[gateway]' in a checkout"
         ) from error
     evaluator = SimpleEval(operators=_OPERATORS, functions=_FUNCTIONS, names=dict(names))
     try:

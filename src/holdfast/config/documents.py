@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, Any]:
         value = _parse(parse, content)
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"{path} cannot be read without PyYAML: pip install 'holdfast-agents[gateway]', "
+            f"{path} cannot be read without PyYAML: pip install '.[gateway]' in a checkout, "
             "or write these settings as TOML or JSON"
         ) from error
     except (ValueError, RecursionError) as error:

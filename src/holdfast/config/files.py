@@ -86,6 +86,12 @@ class _Reading:
             self._take_document(main, documents.read(main))
         for section, path in _section_files(self._home / FOLDER).items():
             document = documents.read(path)
+            if section == "alerts" and not document:
+                # An editor that truncates the file before it writes must not switch every rule off.
+                raise SettingsError(
+                    f"{path} is empty: write `alerts: []` to switch all rules off, or remove the file to "
+                    "have the default ones"
+                )
             # The file may repeat the section's name above its entries, or not.
             self._take_document(path, document if set(document) == {section} else {section: document})
 
@@ -221,13 +227,18 @@ class _Reading:
             return kind(**given)
         except InvalidField as wrong:
             key = f"{prefix}{wrong.field}"
-            raise refusal(key, wrong.value, wrong.fix, self._where(key)) from wrong
+            raise refusal(key, wrong.value, wrong.fix, self._where_is(key)) from wrong
 
     def _convert(self, value: object, kind: Any, key: str) -> object:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise refusal(key, value, expected(key, str(error)), self._where(key)) from error
+            raise refusal(key, value, expected(key, str(error), value), self._where_is(key)) from error
+
+    def _where_is(self, key: str) -> str:
+        """The source of a key, with its line if a document sets it."""
+        where = self._where(key)
+        return self._line_of(where, key) if key in self._sources else where
 
     def _where(self, key: str) -> str:
         """The source of a key, or of the nearest key around it."""

@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.core.errors import BadInput
 from holdfast.core.flow import NeededResult
 from holdfast.core.flow_definition import FlowDefinition, NodeDefinition, check_definition
+from holdfast.core.schedule_spec import COMMAND_TASK
+from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import DEFAULT_PRIORITY, LOWEST_PRIORITY
 
 # `{from: build}` in the arguments is the result of the node `build`, `{literal: …}` is exactly what it holds.
@@ -38,8 +41,13 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def _node(node_id: str, one: NodeSettings) -> NodeDefinition:
+    if one.task == COMMAND_TASK:
+        raise BadInput(f"task of node {node_id}", f"only schedules make tasks of {COMMAND_TASK}")
+    if one.task.startswith(AGENT_PREFIX):
+        why = "a task of an agent belongs to a session; name a task that sends the agent its message"
+        raise BadInput(f"task of node {node_id}", why)
     results: list[NeededResult] = []
-    arguments = _arguments(one.args, (), results)
+    arguments = _arguments(node_id, one.args, (), results)
     return NodeDefinition(
         id=node_id,
         task=one.task,
@@ -51,17 +59,21 @@ def _node(node_id: str, one: NodeSettings) -> NodeDefinition:
     )
 
 
-def _arguments(value: object, to: tuple[str | int, ...], results: list[NeededResult]) -> object:
+def _arguments(node_id: str, value: object, to: tuple[str | int, ...], results: list[NeededResult]) -> object:
     """The arguments without `{from: node}`; each such result is noted with its place."""
     if isinstance(value, dict):
         if to and set(value) == {LITERAL}:
             return value[LITERAL]
-        if to and set(value) in ({FROM}, {FROM, PATH}) and isinstance(value[FROM], str):
+        if to and set(value) in ({FROM}, {FROM, PATH}):
+            if not isinstance(value[FROM], str):
+                place = ".".join(["args", *map(str, to)])
+                why = "`from` names a node; if you mean the table itself, write {literal: {from: …}}"
+                raise BadInput(f"{place} of node {node_id}", why)
             path = value.get(PATH, [])
             steps = path if isinstance(path, list) else [path]
             results.append(NeededResult(to=to, node=value[FROM], path=tuple(steps)))
             return None
-        return {name: _arguments(one, (*to, name), results) for name, one in value.items()}
+        return {name: _arguments(node_id, one, (*to, name), results) for name, one in value.items()}
     if isinstance(value, list):
-        return [_arguments(one, (*to, place), results) for place, one in enumerate(value)]
+        return [_arguments(node_id, one, (*to, place), results) for place, one in enumerate(value)]
     return value

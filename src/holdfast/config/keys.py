@@ -298,6 +298,11 @@ KEYS: tuple[Key, ...] = (
         "Which peers may use chat commands; `*` for all; default: the one who began the session",
     ),
     Key("channels.*.urls", _RESTART, "Where apprise sends answers", is_secret=True),
+    Key(
+        "channels.*.urls_file",
+        _RESTART,
+        "The private file that holds those URLs, one per line; relative to the home",
+    ),
     Key("channels.*.timeout_s", _RESTART, "How long one send may take"),
     Key("tokens.*.token_env", _LIVE, "An API token: the environment variable that contains it"),
     Key("tokens.*.token_file", _LIVE, "An API token: the file that contains it; relative to the home"),

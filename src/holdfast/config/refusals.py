@@ -46,8 +46,8 @@ def meaning(key: str) -> str:
     return "it must be set" if found is None else found.meaning[0].lower() + found.meaning[1:]
 
 
-def expected(key: str, message: str) -> str:
-    """What msgspec expected, in words."""
+def expected(key: str, message: str, value: object) -> str:
+    """What msgspec expected instead of the value, in words."""
     if message.startswith("Invalid enum value"):
         return f"write {meaning(key)}"
     field = _FIELD.match(message)
@@ -63,7 +63,23 @@ def expected(key: str, message: str) -> str:
     words = words.replace("<=", "of at most").replace(">=", "of at least").replace(">", "above")
     place = f" at {found['place']}" if found["place"] else ""
     example = ", in seconds, such as 600" if key.endswith("_s") and not key.endswith("_per_s") else ""
+    if words == "a list" and not place:
+        example = _as_list(key, value)
     return f"{words[0].lower()}{words[1:]}{place} is needed{example}"
+
+
+def _as_list(key: str, value: object) -> str:
+    """How to write a text as a list; nothing if it holds a secret."""
+    if not isinstance(value, str) or fit_to_show(key, value) != value:
+        return ""
+    import json
+    import shlex
+
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        words = [value]
+    return f": write {json.dumps(words, ensure_ascii=False)}"
 
 
 def _words(kinds: str) -> str:

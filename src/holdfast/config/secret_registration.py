@@ -12,6 +12,8 @@ from holdfast.core.redaction import keep_secret
 # Environment variables with secret values, by full name and by prefix.
 _VARIABLES = ("HOLDFAST_KEY", "PGPASSWORD")
 _PREFIX = "HOLDFAST_SECRET_"
+# Parameters of a PostgreSQL URL that are no secrets, such as the folder of its socket.
+_PLAIN_PARAMETERS = frozenset({"application_name", "dbname", "host", "hostaddr", "port", "user"})
 _FEWEST_CHARS = 8
 _LONG_CHARS = 16
 
@@ -43,13 +45,14 @@ def _urls(config: Config) -> Iterator[str]:
 
 
 def secrets_in_store(url: str) -> list[str]:
-    """The password and the query of the ledger's URL. Its other parts are plain names, which people also use
-    in goals and keys."""
+    """The password and the query of the ledger's URL. Its other parts, also where the query has them, are
+    plain names, which people also use in goals and keys."""
     _, _, rest = url.partition("://")
     before, _, asked = rest.partition("?")
     login, at, _ = before.rpartition("@")
     password = login.partition(":")[2] if at else ""
-    return secrets_in(f"://{password}?{asked}")
+    odd = [one for one in asked.split("&") if one.partition("=")[0] not in _PLAIN_PARAMETERS]
+    return secrets_in(f"://{password}?{'&'.join(odd)}")
 
 
 def secrets_in(url: str) -> list[str]:

@@ -392,13 +392,14 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     agent: str | None = None
     # The peers that may use chat commands; None for the one who began the session.
     command_peers: list[str] | None = None
-    # For apprise.
+    # For apprise: the URLs, or the file that holds them, one per line.
     urls: list[str] = []
+    urls_file: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_SEND_S)] = 20.0
 
     def __post_init__(self) -> None:
         self._check_finite("timeout_s")
-        own, other = ("secret_env secret_file url agent command_peers", "urls")
+        own, other = ("secret_env secret_file url agent command_peers", "urls urls_file")
         if self.kind == "apprise":
             own, other = other, own
         for field in other.split():
@@ -407,11 +408,18 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
                     field, f"a channel of kind {self.kind} has only {', '.join(own.split())}; remove this key"
                 )
         if self.kind == "apprise":
-            if not self.urls:
-                self._refuse("urls", "write at least one URL that apprise knows, such as mailto://…")
+            if bool(self.urls) == (self.urls_file is not None):
+                fix = "set either urls, a list of URLs that apprise knows, or urls_file, their file"
+                self._refuse("urls", fix)
+            self._check_file("urls_file")
             self._check_all(_URL, "write each as a URL that apprise knows, such as mailto://…", "urls")
         else:
             self._check_webhook()
+
+    def _check_file(self, field: str) -> None:
+        path = getattr(self, field)
+        if path is not None and (not path.strip() or "\0" in path):
+            self._refuse(field, "name a file; a relative path starts at the home")
 
     def _check_webhook(self) -> None:
         if (self.secret_env is None) == (self.secret_file is None):
@@ -420,8 +428,7 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
             )
         if self.secret_env is not None and not _VARIABLE.fullmatch(self.secret_env):
             raise InvalidField("secret_env", "…", "write the name of a variable, never the secret itself")
-        if self.secret_file is not None and (not self.secret_file.strip() or "\0" in self.secret_file):
-            self._refuse("secret_file", "name a file; a relative path starts at the home")
+        self._check_file("secret_file")
         self._check_all(_HTTP, "write an http:// or https:// URL", "url")
         if self.agent is None and self.url is None:
             self._refuse(

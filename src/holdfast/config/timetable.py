@@ -6,10 +6,12 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from holdfast.config.wall_clock import first_match, follows_wall_clock, latest_matches
 from holdfast.core.clock import to_micros
-from holdfast.core.durations import Duration, parse_duration
+from holdfast.core.durations import Duration, in_one_unit, parse_duration
 from holdfast.core.errors import BadInput
 from holdfast.core.schedule_spec import (
     COMMAND_TASK,
@@ -18,6 +20,7 @@ from holdfast.core.schedule_spec import (
     MAX_JITTER_S,
     ScheduleSpec,
 )
+from holdfast.core.session import AGENT_PREFIX
 
 EXAMPLE = "write minute, hour, day, month, weekday, such as 0 9 * * mon-fri"
 # More than any clock is set back at the end of summer time.
@@ -92,12 +95,28 @@ def check_spec(spec: ScheduleSpec, *, now: datetime | None = None) -> ScheduleSp
         raise BadInput("at", f"{spec.at:%Y-%m-%dT%H:%M:%SZ} has passed, so it would never fire; {fix}")
     if not 0 <= spec.jitter_s <= MAX_JITTER_S:
         raise BadInput("jitter", 'write a duration of at most a day, such as "30s"')
-    if spec.every_s is not None and spec.jitter_s >= spec.every_s:
-        raise BadInput("jitter", f"must be shorter than the interval of {spec.every_s} s, such as 10s")
+    if spec.jitter_s:
+        _check_jitter(spec)
     if not 1 <= spec.max_missed <= MAX_CATCH_UP:
         raise BadInput("max_missed", f"write a number from 1 to {MAX_CATCH_UP}")
     _check_target(spec)
     return spec
+
+
+def _check_jitter(spec: ScheduleSpec) -> None:
+    """An occurrence must fire before the next one is due."""
+    shortest = shortest_interval(spec, _EPOCH) if spec.cron is None else _shortest_of_cron(spec.cron, spec.tz)
+    if shortest is not None and timedelta(seconds=spec.jitter_s) >= shortest:
+        span, half = in_one_unit(shortest), in_one_unit(shortest / 2)
+        raise BadInput(
+            "jitter", f"must be shorter than the interval of {span} between its times, such as {half}"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _shortest_of_cron(expression: str, tz: str) -> timedelta | None:
+    """From a fixed time on, so that what is valid once stays valid."""
+    return shortest_interval(ScheduleSpec(cron=expression, tz=tz), datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def _check_target(spec: ScheduleSpec) -> None:
@@ -114,6 +133,9 @@ def _check_target(spec: ScheduleSpec) -> None:
         raise BadInput("arguments", "only a task has arguments; name the task, or leave them out")
     if spec.task == COMMAND_TASK:
         raise BadInput("task", f'{COMMAND_TASK} runs the commands of schedules; write command = ["program"]')
+    if spec.task is not None and spec.task.startswith(AGENT_PREFIX):
+        agent = spec.task.removeprefix(AGENT_PREFIX)
+        raise BadInput("task", f'an agent gets a prompt, not a task; write agent = "{agent}" with a prompt')
     if not spec.command and (spec.directory is not None or spec.timeout_s is not None):
         field = "directory" if spec.directory is not None else "timeout_s"
         raise BadInput(field, "only a command has it; leave it out")
@@ -132,6 +154,8 @@ def next_after(spec: ScheduleSpec, moment: datetime) -> datetime | None:
         passed = (moment - anchor) // every
         return anchor + every * max(passed + 1, 0)
     assert spec.cron is not None
+    if follows_wall_clock(spec.cron):
+        return first_match(spec.cron, ZoneInfo(spec.tz), moment)
     from cronsim import CronSim
 
     for occurrence in CronSim(spec.cron, moment.astimezone(ZoneInfo(spec.tz))):
@@ -160,9 +184,12 @@ def _backwards(spec: ScheduleSpec, until: datetime) -> Iterator[datetime]:
 
 
 def _cron_backwards(spec: ScheduleSpec, until: datetime) -> Iterator[datetime]:
+    assert spec.cron is not None
+    if follows_wall_clock(spec.cron):
+        yield from latest_matches(spec.cron, ZoneInfo(spec.tz), until)
+        return
     from cronsim import CronSim
 
-    assert spec.cron is not None
     # Start at the next whole second, so that an occurrence at `until` itself is found.
     zone, start = ZoneInfo(spec.tz), until.replace(microsecond=0) + timedelta(seconds=1)
     if start.astimezone(zone).utcoffset() != (start - _REPEATED).astimezone(zone).utcoffset():

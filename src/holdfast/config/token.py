@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast import trust
+from holdfast.config.secret_registration import secrets_in
 from holdfast.config.sections import ChannelSettings, TokenSettings
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import keep_secret
@@ -90,6 +91,27 @@ def read_secret(name: str, channel: ChannelSettings, home: Path, environ: Mappin
         raise SettingsError(f"channels.{name}.{key} is {where!r}, which {why}: {fix}")
     keep_secret(found)
     return found
+
+
+def read_urls(name: str, channel: ChannelSettings, home: Path) -> list[str]:
+    """The URLs of a channel of kind apprise, from its settings or its file. Raises SettingsError."""
+    if channel.urls_file is None:
+        return channel.urls
+    key = f"channels.{name}.urls_file"
+    try:
+        path = home / Path(channel.urls_file).expanduser()  # not resolved, so that links are refused
+        lines = read_private(path).splitlines()
+    except RuntimeError as error:
+        raise SettingsError(f"{key} is {channel.urls_file!r}: no such user") from error
+    except FileNotFoundError:
+        lines = []
+    urls = [line.strip() for line in lines if line.strip()]
+    if not urls:
+        raise SettingsError(f"{key} is {str(path)!r}, which holds no URL: write one per line there")
+    for url in urls:
+        for part in secrets_in(url):
+            keep_secret(part)
+    return urls
 
 
 def new_token() -> str:

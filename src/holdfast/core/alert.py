@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.alert_condition import AlertCondition
 from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.ids import AlertId
+from holdfast.core.jumps import TOLERANCE
 from holdfast.core.transitions import AlertActionStatus, AlertStatus
 
 # Sets in a fixed order, so that every process makes the same text of the same rule.
@@ -194,8 +195,12 @@ def step_of(
     """What to do about a verdict that is true or false now.
 
     It is raised after it was true for `raise_after`, and cleared after it was false for `clear_after`.
-    Time before `ages_from`, when the clock jumped, does not count.
+    Time before `ages_from`, when the clock jumped, does not count. A verdict of the future was noted by a
+    clock that was ahead: its time begins anew.
     """
+    is_ahead = verdict is not None and verdict.since > now + TOLERANCE
+    if is_ahead and is_true is not has_alert:
+        return VerdictStep.TURN
     if verdict is None or verdict.is_true is not is_true:
         if is_true and not has_alert:
             return VerdictStep.TURN if raise_after else VerdictStep.RAISE

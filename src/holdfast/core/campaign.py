@@ -137,6 +137,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    # When it was last started, resumed or reopened.
+    ran_since: datetime | None = None
 
 
 class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +206,8 @@ class ItemProgress(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     last_action: str | None = None
     last_action_at: datetime | None = None
+    # Why its task begins from the start.
+    note: str | None = None
 
     def then(self, later: ItemProgress) -> ItemProgress:
         """Both together; the later one wins."""

@@ -71,6 +71,8 @@ class CheckpointDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     origin: Origin | None = None
     session_key: str | None = None
     task_name: str
+    # The key of the task, which its requester may have chosen.
+    task_key: str | None = None
     goal: str
     plan: Plan | None = None
     cursor: Cursor
@@ -173,6 +175,7 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
     # Whether it belongs to a firing of a schedule that was interrupted and queued again.
     is_retry: bool = False
     task_id: TaskId | None = None
+    task_key: str | None = None
     wake_id: WakeId | None = None
     # What must hold when the task is done, and what of it did not hold when it last came to its end.
     done_criteria: tuple[str, ...] = ()
@@ -185,11 +188,11 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _packet_of(saved: CheckpointDocument | SeedContext) -> ResumePacket:
-    from holdfast.core.wake_contract import ResumePacket, ResumeStep, current_step, next_actions
+    from holdfast.core.wake_contract import ResumePacket, ResumeStep, current_step, known_as, next_actions
 
     is_timeout = saved.reason is ResumeReason.TIMEOUT
     return ResumePacket(
-        task_id=saved.task_id or "",
+        task_id=known_as(saved.task_id or "", saved.task_key),
         resume=ResumeStep(
             current_step=current_step(saved.cursor, saved.progress),
             next_actions=next_actions(saved.plan, saved.cursor),

@@ -26,6 +26,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool = False
 
 
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """The running runs that one boot has claimed: how many, and the latest beat and lease of them."""
+
+    runs: int = 0
+    heard_at: datetime | None = None
+    lease_until: datetime | None = None
+
+
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
     """One lifetime of one process that holds claims. Its id is never reused."""
 

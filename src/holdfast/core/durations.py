@@ -1,4 +1,4 @@
-"""Durations as people write them: "90s", "2h30m", "1.5d", a number of seconds, a timedelta."""
+"""Durations as people write them: "90s", "2h30m", "1.5d", "90" or 90 for seconds, a timedelta."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LONGEST_S = LONGEST.total_seconds()
 # The largest first, which is the order in which they must be written.
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _SHOWN = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_PART = r"([0-9]+(?:\.[0-9]+)?)(ms|[wdhms])"
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_PART = rf"({_NUMBER})(ms|[wdhms])"
 _MAX_CHARS = 64
 _REMEDY = 'write it like "90s", "250ms", "2h30m" or "3d", or give seconds as a number'
 
@@ -45,6 +46,8 @@ def in_one_unit(span: timedelta) -> str:
 
 
 def _seconds_of(field: str, text: str) -> float:
+    if len(text) <= _MAX_CHARS and re.fullmatch(_NUMBER, text):
+        return float(text)
     parts = re.findall(_PART, text) if len(text) <= _MAX_CHARS else []
     units = [unit for _, unit in parts]
     is_whole = "".join(number + unit for number, unit in parts) == text

@@ -93,8 +93,7 @@ _SHOWN_BY = {
     "run": "tasks list",
     "setting": "config explain",
     "start": "status",
-    "wake": "events",
-    "workflow": "config explain",
+    "wake": "wakes list",
 }
 
 
@@ -103,11 +102,21 @@ class NotFound(HoldfastError):
 
     code = "not_found"
 
-    def __init__(self, noun: str, record_id: str) -> None:
+    def __init__(
+        self,
+        noun: str,
+        record_id: str,
+        *,
+        within: str | None = None,
+        shown_by: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
         self.noun = noun
         self.record_id = record_id
-        command = _SHOWN_BY.get(noun, f"{noun}s list")
-        super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
+        where, more = ("", "") if within is None else (f" in {within}", f" {within}")
+        command = (shown_by or _SHOWN_BY.get(noun, f"{noun}s list")) + more
+        fix = remedy or f"run `holdfast {command}` to see what there is"
+        super().__init__(f"no {noun} {record_id!r}{where}; {fix}")
 
 
 class NoLedger(NotFound):
@@ -216,7 +225,23 @@ class IllegalMove(Conflict):
         self.record_id = record_id
         self.status = status
         self.to = to
-        super().__init__(f"{noun} {record_id} is {status} and cannot become {to}")
+        super().__init__(f"{noun} {record_id} {_why_no_move(status, to)}")
+
+
+# What an operator or a program does to a record; other moves are those of the record itself.
+_DONE_TO_IT = frozenset(
+    ["answered", "cancelled", "confirmed", "dismissed", "restored", "retried", "reviewed", "sent", "started"]
+)
+_STATE = {"failed": "has failed", "succeeded": "has succeeded", "timed_out": "has timed out"}
+
+
+def _why_no_move(status: str, to: str) -> str:
+    if status == to:
+        return f"is {status} already"
+    if to.split()[0].rstrip(":;") not in _DONE_TO_IT:
+        return f"is {status} and cannot become {to}"
+    nothing = ": there is nothing to retry" if (status, to) == ("succeeded", "retried") else ""
+    return f"{_STATE.get(status, f'is {status}')} and cannot be {to}{nothing}"
 
 
 class ClaimLost(Conflict):
@@ -234,7 +259,7 @@ class ClaimLost(Conflict):
 
 
 class RevisionMismatch(Conflict):
-    """An update that names a revision that is no longer the newest."""
+    """A change that names a revision that is no longer the newest."""
 
     code = "revision_mismatch"
 
@@ -243,9 +268,9 @@ class RevisionMismatch(Conflict):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"{record_id} is at revision {found}, and this update was made for revision {expected}: another "
-            "update came first, and nothing was changed; read it again, decide anew, and send the update "
-            f"with revision {found}"
+            f"{record_id} is at revision {found}, and this change was made for revision {expected}: another "
+            "change came first, and nothing was changed; read it again, decide anew, and try again with "
+            f"revision {found}"
         )
 
 
@@ -279,13 +304,23 @@ class KeyConflict(Conflict):
 
     code = "key_conflict"
 
-    def __init__(self, key: str, task_id: str, *, of_goal: bool = False, of_definition: bool = False) -> None:
+    def __init__(
+        self,
+        key: str,
+        task_id: str,
+        *,
+        of_goal: bool = False,
+        of_definition: bool = False,
+        of_message: bool = False,
+    ) -> None:
         self.key = key
         self.task_id = task_id
         what = "another goal" if of_goal else "another name or other arguments"
         fix = "the same goal, or no goal" if of_goal else "the same arguments"
         if of_definition:
             what, fix = "another definition", "the same definition and goal"
+        elif of_message:
+            what, fix = "another text, sender or session", "the same message"
         super().__init__(
             f"key {key!r} belongs to {task_id}, which was created with {what}; use another key, or {fix}"
         )
@@ -399,14 +434,18 @@ class GatewaySilent(Refused):
 
     code = "gateway_silent"
 
-    def __init__(self, home: str, why: str, *, was_there: bool = True) -> None:
+    def __init__(self, home: str, why: str, *, was_there: bool = True, is_remote: bool = False) -> None:
+        # The address of a remote gateway, else the home.
         self.home = home
         self.why = why
         # False when no process listens there.
         self.was_there = was_there
-        # If a process listens there, a second `holdfast up` would be refused.
-        remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
-        super().__init__(f"no gateway answers in {home}: {why}; {remedy}")
+        if is_remote:
+            remedy = "check HOLDFAST_URL, and whether the gateway runs on its host"
+        else:
+            # If a process listens there, a second `holdfast up` would be refused.
+            remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
+        super().__init__(f"no gateway answers {'at' if is_remote else 'in'} {home}: {why}; {remedy}")
 
 
 class ResumesHeld(Refused):

@@ -63,6 +63,7 @@ class EventKind(StrEnum):
     ALERT_ACTION_ENDED = "alert_action_ended"
     ALERT_RULE_SILENCED = "alert_rule_silenced"
     WAKE_SCHEDULED = "wake_scheduled"
+    WAKE_RESCHEDULED = "wake_rescheduled"
     WAKE_FIRED = "wake_fired"
     WAKE_CANCELLED = "wake_cancelled"
     WAKE_REPORTED = "wake_reported"

@@ -47,6 +47,8 @@ class FindingCode(StrEnum):
     BLOCKED_TASK_MISSING = "blocked_task_missing"
     # A rule of alerts that cannot be evaluated now, such as for a division by zero.
     ALERT_RULE_FAILED = "alert_rule_failed"
+    # A schedule that does not fire, because no gateway has its agent or task.
+    SCHEDULE_WITHOUT_TARGET = "schedule_without_target"
 
 
 class Severity(StrEnum):

@@ -93,6 +93,8 @@ def _checked_node(flow: str, node: NodeDefinition) -> NodeDefinition:
     if not isinstance(node.arguments, dict):
         raise BadInput(f"arguments of {field}", "an object of names and values is needed")
     check_tree(f"arguments of {field}", node.arguments)
+    for use in node.results:
+        _check_result(field, use, node.arguments)
     if not RuntimeName(node.runtime).is_executed_here:
         raise BadInput(
             f"runtime of {field}", f"only a producer runs {node.runtime} tasks; a flow cannot start them"
@@ -109,6 +111,31 @@ def _checked_node(flow: str, node: NodeDefinition) -> NodeDefinition:
         priority=check_number(f"priority of {field}", node.priority, low=0, high=LOWEST_PRIORITY),
         runtime=RuntimeName(node.runtime),
     )
+
+
+def _check_result(field: str, use: NeededResult, arguments: object) -> None:
+    """A result goes to a place that the arguments have, or to a new name in one of their objects."""
+    for name, steps in (("to", use.to), ("path", use.path)):
+        if not isinstance(steps, (tuple, list)) or not all(map(_is_step, steps)):
+            raise BadInput(f"results of {field}", f"{name} is a list of names and whole numbers")
+    if not use.to:
+        raise BadInput(f"results of {field}", "to is empty; name the argument that takes the result")
+    place = arguments
+    for number, step in enumerate(use.to):
+        is_last = number == len(use.to) - 1
+        if isinstance(place, dict) and isinstance(step, str) and (is_last or step in place):
+            place = place.get(step)
+        elif isinstance(place, (list, tuple)) and isinstance(step, int) and 0 <= step < len(place):
+            place = place[step]
+        else:
+            raise BadInput(
+                f"results of {field}",
+                f"its arguments have no place for {step!r} of to {list(use.to)!r}; add it",
+            )
+
+
+def _is_step(step: object) -> bool:
+    return isinstance(step, (str, int)) and not isinstance(step, bool)
 
 
 def _check_ids(flow: str, nodes: Sequence[NodeDefinition]) -> None:

@@ -60,6 +60,10 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the wall clock differs from the time that is believed."""
         return self.offset is None or not is_near(self.seen, self.offset)
 
+    def has_held(self, passed: int) -> bool:
+        """Whether the wall clock has the time that is believed, and has had it for long enough."""
+        return not self.is_away and passed - self.since >= _FIRES_AFTER_US
+
     def firing_time(self, passed: int) -> int | None:
         """The time that schedules use; None while there is none.
 

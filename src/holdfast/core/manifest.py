@@ -12,6 +12,8 @@ from holdfast.core.ids import BootId, RestartId
 from holdfast.core.transitions import RestartStatus
 
 CRASH = "crash"
+# The signals that restart the gateway; others stop it.
+RESTART_SIGNALS = frozenset({"SIGUSR1", "SIGHUP"})
 
 
 class InterruptionKind(StrEnum):
@@ -125,6 +127,14 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
     outcome: RestartOutcome | None = None
     recovered_by: BootId | None = None
     updated_at: datetime
+
+    @property
+    def kind(self) -> str:
+        """`restart`, `stop` or `crash`; one request to stop outweighs all requests to restart."""
+        if any(one.resume_reason is ResumeReason.CRASH for one in self.triggers[:1]):
+            return CRASH
+        ends = (one for one in self.triggers if one.resume_reason is ResumeReason.SIGNAL)
+        return "stop" if any(one.reason not in RESTART_SIGNALS for one in ends) else "restart"
 
 
 def system_sentence(*, restarted_at: datetime, reason: str) -> str:

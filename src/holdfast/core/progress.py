@@ -100,10 +100,14 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """How quickly items end, and when the rest will be done: most likely, at best and at worst."""
 
     per_hour: float
+    # How many items run, or will start without the help of a person.
     left: int
     eta: datetime | None = None
     eta_low: datetime | None = None
     eta_high: datetime | None = None
+
+    def without_estimate(self) -> Rate:
+        return Rate(per_hour=self.per_hour, left=self.left)
 
 
 def rate_of(
@@ -112,9 +116,11 @@ def rate_of(
     left: int,
     started_at: datetime | None,
     now: datetime,
+    went_on_at: datetime | None = None,
     spans: int = 12,
 ) -> Rate:
-    """The rate over the last hour, or since the start if that is later.
+    """The rate over the last hour, or since the start if that is later. The pause before `went_on_at`, when
+    the work went on after a stop, does not count: it began when the last span with an end was over.
 
     The band comes from the scatter of the spans: a Poisson count of n ends is known to about two times its
     square root. Without an end in that time there is no estimate, because none would be honest.
@@ -127,10 +133,13 @@ def rate_of(
     begins_us = (first + 1) * _SPAN_US
     if started_at is not None:
         begins_us = max(begins_us, to_micros(started_at))
-    hours = max(to_micros(now) - begins_us, 1_000_000) / 3_600_000_000
+    worked_us = to_micros(now) - begins_us
+    if went_on_at is not None:
+        worked_us -= _pause_us(done_by_span, begins_us, min(to_micros(went_on_at), to_micros(now)))
+    hours = max(worked_us, 1_000_000) / 3_600_000_000
     per_hour = ended / hours
     if not ended or not left:
-        return Rate(per_hour=round(per_hour, 2), left=left, eta=now if not left else None)
+        return Rate(per_hour=round(per_hour, 2), left=left)
     spread = 2 * math.sqrt(ended)
 
     def until(count: float) -> datetime | None:
@@ -145,6 +154,16 @@ def rate_of(
         eta_low=until(ended + spread),
         eta_high=until(ended - spread),
     )
+
+
+def _pause_us(done_by_span: Mapping[str, int], begins_us: int, went_on_us: int) -> int:
+    """How long nothing was done before the work went on; a pause of less than a span cannot be told."""
+    before = [
+        int(span) for span, count in done_by_span.items() if count and int(span) < went_on_us // _SPAN_US
+    ]
+    stopped_us = max([begins_us, *((span + 1) * _SPAN_US for span in before)])
+    pause_us = went_on_us - stopped_us
+    return pause_us if pause_us > _SPAN_US else 0
 
 
 def total_of(counts: Sequence[ItemCounts]) -> ItemCounts:

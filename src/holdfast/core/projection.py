@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.claim import Boot
+from holdfast.core.claim import Boot, Carried
 from holdfast.core.run import TASK_STATUS_OF, Queue, RunRecord
 from holdfast.core.transitions import RunStatus, TaskStatus
 
@@ -34,6 +34,13 @@ def why_not_carried(run: RunRecord, boot: Boot | None, *, has_died: bool, now: d
         return None
     holder = f"process {run.claimed_by}" if boot is None else f"process {boot.pid} on {boot.node}"
     return f"the lease of its {holder} lapsed at {run.lease_until:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def is_gone(carried: Carried, *, is_alive: bool, has_died: bool, now: datetime) -> bool:
+    """Whether a process carries its runs no more: it is proved dead, or not proved alive and all its leases
+    lapsed a while ago."""
+    until = carried.lease_until
+    return has_died or (not is_alive and until is not None and now - until >= NOT_RESCUED)
 
 
 def project(

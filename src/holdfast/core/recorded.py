@@ -7,14 +7,27 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.ids import RunId, TaskId
+from holdfast.core.ids import BootId, RunId, TaskId
 from holdfast.core.run import RunRecord
-from holdfast.core.task import Failure, Task
+from holdfast.core.task import Failure, RuntimeName, Task
 from holdfast.core.transitions import RunStatus
 
 # Without a sign of life for this time, nothing proves that the work goes on.
 DEFAULT_BEAT_TIMEOUT_S = 300
 MAX_BEAT_TIMEOUT_S = 366 * 86_400
+
+
+_HOLDER = "producer:"
+
+
+def unregistered_holder(runtime: RuntimeName) -> BootId:
+    """Stands for the process that executes recorded work, if that process is not registered here."""
+    return BootId(f"{_HOLDER}{runtime.value}")
+
+
+def is_unregistered(boot_id: str) -> bool:
+    """Whether this stands for a process that is not registered here: nothing tells whether it lives."""
+    return boot_id.startswith(_HOLDER)
 
 
 class ScopeKind(StrEnum):

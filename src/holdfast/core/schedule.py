@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.core.ids import CheckpointId, FiringId, MessageId, TaskId, WakeId
+from holdfast.core.schedule_spec import Schedule
 from holdfast.core.transitions import FiringStatus, WakeStatus
 
 
@@ -29,6 +30,7 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     # A reason of the user's own, in a word or two.
     own_reason: str | None = None
+    is_damaged: bool = False
 
     @property
     def why(self) -> str:
@@ -61,6 +63,21 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     # Why it did not run, or how it failed.
     why: str | None = None
     cause: FiringReason = FiringReason.PLANNED
+    # When its schedule was made: one that is made later under the same name is another schedule. None for
+    # firings of releases that had schedules only in the settings.
+    schedule_made_at: datetime | None = None
+
+    def is_of(self, schedule: Schedule | None) -> bool:
+        """Whether it belongs to this very schedule."""
+        if schedule is None or schedule.name != self.schedule:
+            return False
+        return self.schedule_made_at in (None, schedule.created_at)
+
+    def is_in_the_way(self, schedule: Schedule) -> bool:
+        """Whether another firing waits until this one has ended: it has begun, or it may begin. A planned one
+        that waits begins only while its schedule is on."""
+        has_begun = self.task_id is not None or self.message_id is not None
+        return has_begun or schedule.is_on or self.cause is FiringReason.REQUESTED
 
 
 def occurrence_id(schedule: str, occurrence_at: datetime) -> str:

@@ -120,6 +120,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def is_on(self) -> bool:
         return self.spec.is_enabled and not self.is_paused
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it was to fire once and has fired, so that it does not fire any more."""
+        return self.spec.at is not None and self.is_on and self.due_at is None
+
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """That the settings of one gateway have a schedule, and for which target."""

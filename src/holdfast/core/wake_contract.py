@@ -34,6 +34,8 @@ RESUME_TASK = "Resume long-running task"
 LATEST = "latest_checkpoint"
 WAKE_MODE = "cron"
 MAX_ACTIONS = 50
+# How keys begin that Holdfast itself gives to tasks: of firings and of messages.
+_INTERNAL_KEYS = ("firing:", "message:")
 
 
 class TaskDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,11 @@ class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
     next_wake_scheduled: bool
     next_wake_at: datetime | None
     notes: str
+
+
+def known_as(task_id: str, key: str | None) -> str:
+    """The one id of a task in all its documents: the caller's own key for it, if it has one."""
+    return task_id if key is None or key.startswith(_INTERNAL_KEYS) else key
 
 
 def document_status(status: TaskStatus, waits_on: str | None) -> str:
@@ -145,7 +152,7 @@ def report_of(
 ) -> CycleReport:
     said = notes if failure is None else f"{failure.kind}: {failure.message}"
     return CycleReport(
-        task_id=task.id,
+        task_id=known_as(task.id, task.dedup_key),
         status=REPORT_STATUS[status],
         progress_pct=percent_done(status, task.progress, plan),
         current_step=None if status is T.SUCCEEDED else current_step(cursor, task.progress),

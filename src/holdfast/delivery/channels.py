@@ -10,7 +10,7 @@ from holdfast.channels.contract import ChannelSender
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
 from holdfast.config.sections import ALERT_CHANNEL, ChannelSettings, Config
-from holdfast.config.token import read_private
+from holdfast.config.token import read_private, read_urls
 from holdfast.core.clock import Clock
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import keep_secret
@@ -31,7 +31,7 @@ def mouths_of(
         if name in _RESERVED:
             raise SettingsError(f"channels.{name}: the name is taken by the gateway itself; choose another")
         if settings.kind == "apprise":
-            notify = Notify(name, settings.urls, timeout_s=settings.timeout_s)
+            notify = Notify(name, read_urls(name, settings, home), timeout_s=settings.timeout_s)
             notify.check()
             mouths[name] = notify
             continue

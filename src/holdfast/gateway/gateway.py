@@ -197,7 +197,7 @@ class Gateway:
         self.urls = tuple(urls)
         # Where each setting comes from; the service that watches the settings keeps it up to date.
         self.sources = {} if sources is None else sources
-        self._known_tasks = len(tasks)
+        self.tasks = tasks
         self._settings_took = settings_took
         self._find_flow = find_flow
         self.holdfast = Holdfast(
@@ -278,7 +278,7 @@ class Gateway:
     def find_flow(self, name: str, /) -> FlowDefinition:
         """The flow that the settings define under this name. Raises NotFound, SettingsError."""
         if self._find_flow is None:
-            raise NotFound("workflow", name)
+            raise NotFound("flow", name, remedy="this gateway has no flows of the settings")
         return self._find_flow(self.config, name)
 
     def projection(self) -> Projection:
@@ -511,7 +511,7 @@ class Gateway:
                     child.cancel()
 
     async def _take_up(self, start: StartLog) -> None:
-        await start.configured(_counts_of(self.config, self._known_tasks), took=self._settings_took)
+        await start.configured(_counts_of(self.config, len(self.tasks)), took=self._settings_took)
         if self._why_held is not None:
             # The gateway serves and shows what it holds, until an operator or a healthy start releases it.
             self._worker.hold_resumes(self._why_held)

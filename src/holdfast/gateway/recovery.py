@@ -290,7 +290,11 @@ class Recovery:
         if firing is not None:
             with contextlib.suppress(RowDamaged):
                 schedule = tx.schedules.find(firing.schedule)
-        own = None if schedule is None else schedule.spec.retry
+        own = (
+            schedule.spec.retry
+            if schedule is not None and firing is not None and firing.is_of(schedule)
+            else None
+        )
         if own is False:
             return _NOT_RETRIED
         if own is None and not self.settings.cron_retry_on_interrupt:
@@ -489,4 +493,4 @@ def summary_of(restart: Restart) -> str:
         counts[one.fate.value] = counts.get(one.fate.value, 0) + 1
     parts = [f"{number} {fate}" for fate, number in sorted(counts.items())]
     what = ", ".join(parts) if parts else "nothing was interrupted"
-    return f"recovered from a restart ({restart.manifest.reason}): {what}"
+    return f"recovered from a {restart.kind} ({restart.manifest.reason}): {what}"

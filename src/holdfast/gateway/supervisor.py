@@ -103,6 +103,7 @@ class Supervisor:
         command: Sequence[str],
         *,
         environ: Mapping[str, str],
+        overrides: Mapping[str, str | int] | None = None,
         terms: Callable[[], SupervisorSettings] = SupervisorSettings,
         patience: SupervisorTimeouts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -111,6 +112,7 @@ class Supervisor:
         self._sockets = sockets
         self._command = list(command)
         self._environ = {name: value for name, value in environ.items() if name not in sd_notify.VARIABLES}
+        self._overrides = dict(overrides or {})
         self._notifier = Notifier(environ)
         self._read_terms = terms
         self._terms = terms()
@@ -208,6 +210,7 @@ class Supervisor:
             why=self._why,
             crashes=self._crashes.count,
             is_quiet=self._is_quiet,
+            overrides=self._overrides,
         )
         try:
             started = subprocess.Popen(  # noqa: S603 - our own program
@@ -478,7 +481,12 @@ class Supervisor:
 
 
 def become_gateway(
-    sockets: Sockets, command: Sequence[str], environ: Mapping[str, str], *, announcement: str = ""
+    sockets: Sockets,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    announcement: str = "",
+    overrides: Mapping[str, str | int] | None = None,
 ) -> NoReturn:
     """Without a supervisor: this process becomes the gateway, with the same sockets and protocol.
 
@@ -492,6 +500,7 @@ def become_gateway(
         life_fd=life,
         tell_fd=os.open(os.devnull, os.O_WRONLY),
         announcement=announcement,
+        overrides=dict(overrides or {}),
     )
     for number in (*supervised.fds, ours, sockets.lock):
         os.set_inheritable(number, True)

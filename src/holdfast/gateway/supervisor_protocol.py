@@ -38,6 +38,8 @@ class Supervised(msgspec.Struct, frozen=True, kw_only=True):
     is_quiet: bool = False
     # What the gateway prints when it serves, because no supervisor does.
     announcement: str = ""
+    # Settings that were given to `holdfast up` on its command line, by key.
+    overrides: dict[str, str | int] = {}
 
     @property
     def fds(self) -> list[int]:

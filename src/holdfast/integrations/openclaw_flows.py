@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.errors import BadInput
 from holdfast.core.flow import MAX_DOCUMENT_BYTES, FlowMode
 from holdfast.core.imported import ActivePolicy, ImportedFlow
-from holdfast.core.payload import MAX_GOAL_BYTES, MAX_TEXT_BYTES
+from holdfast.core.payload import MAX_GOAL_BYTES, MAX_TEXT_BYTES, encode_payload
 from holdfast.core.transitions import FlowStatus, is_terminal
 from holdfast.integrations.openclaw_values import Row, RowReader, read_moment, shown
 
@@ -110,19 +110,22 @@ class _FlowReader(RowReader):
         return FlowStatus.LOST
 
     def _document(self, column: str) -> str | None:
-        """JSON text. What is none, or is too long, is kept beside the flow."""
+        """JSON text. What is none, is too long or is nested too deep, is kept beside the flow."""
         value = self._row.get(column)
         if value is None:
             return None
-        if isinstance(value, str) and len(value.encode()) <= MAX_DOCUMENT_BYTES and _is_json(value):
+        if isinstance(value, str) and _is_document(column, value):
             return value
-        self._keep(column, value, "it is not a JSON document of at most 256 KiB; kept as text")
+        self._keep(column, value, "it is not a JSON document of at most 256 KiB and 100 levels; kept as text")
         return None
 
 
-def _is_json(text: str) -> bool:
+def _is_document(column: str, text: str) -> bool:
+    """Whether a flow can have this document."""
+    if len(text) > MAX_DOCUMENT_BYTES:
+        return False
     try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        encode_payload(column, msgspec.json.decode(text), max_bytes=MAX_DOCUMENT_BYTES)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, BadInput):
         return False
     return True

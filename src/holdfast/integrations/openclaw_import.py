@@ -17,7 +17,9 @@ from holdfast.core.import_report import ImportReport
 from holdfast.core.imported import (
     ActivePolicy,
     ImportChange,
+    ImportedFlow,
     ImportedKind,
+    ImportedTask,
     ImportOutcome,
     ImportSource,
 )
@@ -38,13 +40,15 @@ FLOWS: Final = "flow_runs"
 # Before 2026.6 tasks and flows had a database each; the newer one comes last, because it knows more.
 PLACES: Final = ("tasks/runs.sqlite", "flows/registry.sqlite", "state/openclaw.sqlite")
 BATCH: Final = 500
-# A batch is sent to a gateway in one frame.
-# A gateway takes frames of 1 MiB, unless its settings say otherwise.
-_MAX_BATCH_BYTES: Final = 900_000
+# A batch is sent to a gateway in one frame, of at most 1 MiB unless its settings say otherwise.
+MAX_BATCH_BYTES: Final = 900_000
 
 
 class ImportDoor(Protocol):
     """How a batch reaches the ledger: written here, sent to the gateway, or only compared."""
+
+    # The longest batch that it takes, as JSON; None if it takes any.
+    max_batch_bytes: int | None
 
     def take(self, batch_id: str, tasks: Sequence[PreparedTask]) -> list[ImportOutcome]: ...
 
@@ -71,15 +75,28 @@ def find_databases(path: Path) -> list[Path]:
 
 @contextmanager
 def open_databases(path: Path) -> Iterator[list[ForeignReader]]:
-    """Copies of the databases at this path, open. Raises BadInput if one cannot be read, or none of them has
-    a table of tasks or flows."""
+    """Copies of the databases at this path, open, and each table tried, before a ledger is created.
+    Raises BadInput if one cannot be read, or none of them has a table of tasks or flows."""
     places = find_databases(path)
     with ExitStack() as opened:
         readers = [opened.enter_context(ForeignReader.copied(place)) for place in places]
         if not any(reader.has_table(TASKS) or reader.has_table(FLOWS) for reader in readers):
             named = ", ".join(str(place) for place in places)
             raise BadInput("path", f"{named} has no table {TASKS} or {FLOWS}: it is no database of OpenClaw")
+        for reader in readers:
+            _try(reader, TASKS, "task_id")
+            _try(reader, FLOWS, "flow_id")
         yield readers
+
+
+def _try(reader: ForeignReader, table: str, key: str) -> None:
+    """Raises BadInput if the table has no ids, or cannot be read from its beginning."""
+    if not reader.has_table(table):
+        return
+    if key not in reader.columns(table):
+        raise BadInput("path", f"the table {table} of {reader.path} has no column {key}")
+    reader.count(table)
+    next(reader.rows(table), None)
 
 
 class OpenClawImport:
@@ -129,8 +146,6 @@ class OpenClawImport:
     def _take_new_flows(self, database: ForeignReader) -> list[str]:
         """Import the flows that are new, and return the ids of those that have changed."""
         columns = database.columns(FLOWS)
-        if "flow_id" not in columns:
-            raise BadInput("path", f"the table {FLOWS} of {database.path} has no column flow_id")
         self.report.unknown_columns |= set(columns) - FLOW_COLUMNS
         repeated, seen = database.repeated(FLOWS, "flow_id"), set[str]()
         changed: list[str] = []
@@ -138,7 +153,7 @@ class OpenClawImport:
         while batch := list(islice(rows, self._batch_size)):
             self.report.flows.rows += len(batch)
             once = [row for row in batch if self._is_first(ImportedKind.FLOW, row, repeated, seen)]
-            for part in _parts(self._read_flows(once), _flow_size):
+            for part in self._parts(ImportedKind.FLOW, self._read_flows(once), _flow_of):
                 for outcome in self._write_flows(part, only_new=True):
                     if outcome.change is ImportChange.ADVANCED:
                         changed.append(outcome.source_id)
@@ -153,7 +168,7 @@ class OpenClawImport:
             once = {row["flow_id"]: row for row in reversed(rows)}
             # They were read before: their remarks and counts are in the report.
             flows = [self._read_flow(row) for row in once.values()]
-            for part in _parts([flow for flow in flows if flow is not None], _flow_size):
+            for part in self._parts(ImportedKind.FLOW, flows, _flow_of):
                 for outcome in self._write_flows(part, only_new=False):
                     self.report.count(ImportedKind.FLOW, outcome)
 
@@ -197,8 +212,6 @@ class OpenClawImport:
 
     def _take_tasks(self, database: ForeignReader) -> None:
         columns = database.columns(TASKS)
-        if "task_id" not in columns:
-            raise BadInput("path", f"the table {TASKS} of {database.path} has no column task_id")
         self.report.unknown_columns |= set(columns) - KNOWN
         has_told = database.has_table(TOLD) and "task_id" in database.columns(TOLD)
         if has_told:
@@ -208,7 +221,7 @@ class OpenClawImport:
         while batch := list(islice(rows, self._batch_size)):
             self.report.tasks.rows += len(batch)
             once = [row for row in batch if self._is_first(ImportedKind.TASK, row, repeated, seen)]
-            for part in _parts(self._read_batch(database, once, has_told), _task_size):
+            for part in self._parts(ImportedKind.TASK, self._read_batch(database, once, has_told), _task_of):
                 self._write(part)
             self._tell(len(batch))
 
@@ -228,6 +241,33 @@ class OpenClawImport:
         if kind is ImportedKind.FLOW:
             self._missing_flows.add(row_id)
         self.report.leave_out(kind, row_id[:200], why)
+
+    def _parts(
+        self, kind: ImportedKind, batch: Sequence[T], told_by: Callable[[T], ImportedTask | ImportedFlow]
+    ) -> Iterator[list[T]]:
+        """The batch in parts that are small enough to be sent. A row that is too long alone is left out."""
+        most = self._door.max_batch_bytes
+        part: list[T] = []
+        room = MAX_BATCH_BYTES
+        for read in batch:
+            told = told_by(read)
+            size = len(msgspec.json.encode(told))
+            if most is not None and size > most:
+                self._leave_out_long(kind, told.source_id, size, most)
+                continue
+            if part and size > room:
+                yield part
+                part, room = [], MAX_BATCH_BYTES
+            part.append(read)
+            room -= size
+        if part:
+            yield part
+
+    def _leave_out_long(self, kind: ImportedKind, row_id: str, size: int, most: int) -> None:
+        if kind is ImportedKind.FLOW:
+            self._missing_flows.add(row_id)
+        why = f"it has {size:,} bytes, and the gateway takes {most:,} at once; stop it, then import again"
+        self.report.leave_out(kind, row_id, why)
 
     def _read_batch(self, database: ForeignReader, batch: Sequence[Row], has_told: bool) -> list[ReadTask]:
         ids = [row["task_id"] for row in batch if isinstance(row["task_id"], str)]
@@ -290,24 +330,9 @@ class OpenClawImport:
             self.report.owed += taken.source_id in owed and taken.is_new
 
 
-def _parts(batch: Sequence[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """The batch in parts that are small enough to be sent."""
-    part: list[T] = []
-    room = _MAX_BATCH_BYTES
-    for read in batch:
-        size = size_of(read)
-        if part and size > room:
-            yield part
-            part, room = [], _MAX_BATCH_BYTES
-        part.append(read)
-        room -= size
-    if part:
-        yield part
+def _task_of(read: ReadTask) -> ImportedTask:
+    return read.task
 
 
-def _task_size(read: ReadTask) -> int:
-    return len(msgspec.json.encode(read.task))
-
-
-def _flow_size(read: ReadFlow) -> int:
-    return len(msgspec.json.encode(read.flow))
+def _flow_of(read: ReadFlow) -> ImportedFlow:
+    return read.flow

@@ -22,8 +22,10 @@ S = TypeVar("S", bound=StrEnum)
 # A clock may be wrong by this much.
 _MAX_AHEAD: Final = timedelta(days=1)
 _MAX_NUMBER: Final = 2**53
-# Of a value that has no column here; longer ones are cut.
-_MAX_REST_CHARS: Final = 100_000
+# The name in whose object a task keeps these values: a value may be nested only as deep as is left in there.
+_REST: Final = "openclaw"
+# As JSON, all values of a row that have no column here; the longest are cut. A flow keeps at most 256 KiB.
+_MAX_REST_BYTES: Final = 250_000
 
 
 def read_moment(row: Row, column: str, *, now: datetime) -> datetime | None:
@@ -113,15 +115,16 @@ class RowReader:
 
     def _kept(self, found: Mapping[str, object]) -> dict[str, object]:
         """These values as JSON can hold them, without the missing ones."""
-        kept: dict[str, object] = {}
-        for column, value in found.items():
-            if value is None:
-                continue
-            plain = _as_json(column, value)
-            if isinstance(plain, str) and len(plain) > _MAX_REST_CHARS:
-                self.remarks.append(f"{column}: only its first {_MAX_REST_CHARS:,} characters are kept")
-                plain = plain[:_MAX_REST_CHARS]
-            kept[column] = plain
+        kept = {column: _as_json(column, value) for column, value in found.items() if value is not None}
+        sizes = {column: _json_bytes(value) for column, value in kept.items()}
+        # The shortest first, so that a long value is cut only after all others have their room.
+        room, left = _MAX_REST_BYTES, len(kept)
+        for column in sorted(sizes, key=lambda name: (sizes[name], name)):
+            if sizes[column] > room // left:
+                kept[column] = _cut(kept[column], room // left)
+                self.remarks.append(f"{column}: only its beginning is kept, because the row is too long")
+            room -= min(sizes[column], room // left)
+            left -= 1
         return kept
 
     def _link(self, column: str, known: Mapping[str, datetime]) -> SourceIdentity | None:
@@ -129,9 +132,8 @@ class RowReader:
         if source_id is None:
             return None
         if source_id not in known:
-            self._keep(
-                column, source_id, f"{source_id} is not in the database; the link is kept as text only"
-            )
+            why = f"{source_id} is not in the database, or was left out or skipped"
+            self._keep(column, source_id, f"{why}; the link is kept as text only")
             return None
         return SourceIdentity(source_id=source_id, created_at=known[source_id])
 
@@ -161,15 +163,33 @@ def _as_json(column: str, value: object) -> object:
         return str(value)
     if isinstance(value, str) and column.endswith("_json"):
         try:
-            return _checked_tree(msgspec.json.decode(value))
-        except (msgspec.DecodeError, UnicodeError, RecursionError, BadInput):
+            decoded: object = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             return value
+        return decoded if _is_flat_enough(column, decoded) else value
+    if isinstance(value, (dict, list)) and not _is_flat_enough(column, value):
+        return msgspec.json.encode(value).decode()
     return value
 
 
-def _checked_tree(value: object) -> object:
-    check_tree("json", value)
-    return value
+def _is_flat_enough(column: str, value: object) -> bool:
+    try:
+        check_tree(column, {_REST: {column: value}})
+    except BadInput:
+        return False
+    return True
+
+
+def _json_bytes(value: object) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def _cut(value: object, max_bytes: int) -> str:
+    """The beginning of a value, whose JSON is longer than this."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    while text and (size := _json_bytes(text)) > max_bytes:
+        text = text[: len(text) * max_bytes // size]
+    return text
 
 
 def shown(value: object) -> str:

@@ -57,7 +57,7 @@ except ImportError as error:
     if error.name is not None and error.name.split(".")[0] not in ("pydantic_ai", "pydantic"):
         raise
     raise ImportError(
-        "holdfast.integrations.pydantic_ai needs pydantic-ai; pip install 'holdfast-agents[pydantic-ai]'"
+        "holdfast.integrations.pydantic_ai needs pydantic-ai; pip install '.[pydantic-ai]' in a checkout"
     ) from error
 
 ParamsT = TypeVar("ParamsT")

@@ -12,7 +12,7 @@ from holdfast.config.sections import AgentSettings
 from holdfast.core.done_checks import DoneCheck, command_succeeds, file_exists
 from holdfast.core.events import EventKind
 from holdfast.core.payload import decode_payload, encode_payload
-from holdfast.core.wake_contract import TaskDocument
+from holdfast.core.wake_contract import TaskDocument, known_as
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.done_checking import unmet_of
 from holdfast.runtimes.command_turns import hidden_from_agents
@@ -57,7 +57,7 @@ def undone(document: TaskDocument | None, run: Run, unmet: Mapping[str, str], no
     task = run._live.task  # noqa: SLF001 - the task's own
     if document is None:
         document = TaskDocument(
-            task_id=task.id,
+            task_id=known_as(task.id, task.dedup_key),
             goal=task.goal,
             status="waiting",
             current_step=None,

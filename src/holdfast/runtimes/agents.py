@@ -159,7 +159,7 @@ def _speaks_by_model(key: str, name: str) -> Speak:
         speak: Speak = models.speaks_by_model(key, load(key, name))
     except ImportError as error:
         raise SettingsError(
-            f"{key} is {name!r}: pydantic-ai is not installed; pip install 'holdfast-agents[pydantic-ai]'"
+            f"{key} is {name!r}: pydantic-ai is not installed; pip install '.[pydantic-ai]' in a checkout"
         ) from error
     return speak
 

@@ -19,14 +19,13 @@ from holdfast.core.agent_checkpoint import (
     find_checkpoint,
     split_output,
 )
-from holdfast.core.checkpoint import ArtifactReport, ResumeReason, SeedContext
+from holdfast.core.checkpoint import ArtifactReport, SeedContext
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.message import Envelope
 from holdfast.core.payload import clean_text
 from holdfast.core.secret import Secret, secret
 from holdfast.core.smart_wake import SmartWake
 from holdfast.core.wake_contract import ResumePacket, ResumeStep, TaskDocument
-from holdfast.engine.program.artifact_checks import ArtifactChecks
 from holdfast.engine.program.author_api import Run
 from holdfast.runtimes.agent_done import checks_of, undone, unmet_criteria
 from holdfast.runtimes.command_turns import AgentTurn, TurnInput, speak_once, turn_input
@@ -48,8 +47,6 @@ _GUIDE = (
     "this object, and go on with next_actions. If you can write files, also write it to the file that the "
     "variable {variable} names, after each step.\n\n"
 )
-# After these, nothing has worked on the artifacts since they were saved.
-_WOKEN = (ResumeReason.TIMEOUT, ResumeReason.SCHEDULED_PROGRESS, ResumeReason.DEPENDENCY_READY)
 
 
 class AgentPacket(ResumePacket, frozen=True, kw_only=True, rename={"wake_mode": "wakeMode"}):
@@ -235,9 +232,6 @@ class CommandAgent:
             "HOLDFAST_PEER": message.peer,
             "HOLDFAST_TASK_ID": run.task_id,
         }
-        resumed = run.resumed
-        if cycle.document is not None and resumed is not None and resumed.reason in _WOKEN:
-            await ArtifactChecks(run._program, resumed).heed()  # noqa: SLF001 - asks a person about changes
         token = turn_input.set(self._input(run, heard, cycle))
         try:
             return await run.step(
@@ -374,7 +368,7 @@ def stdin_of(
     if packet is not None:
         said = (
             f"[System] Woken to go on ({packet.reason}). "
-            "The resume packet stands in the next line, the message after it."
+            "The next line has the resume packet; the message follows."
         )
         return f"{said}\n{_one_line(packet)}\n\n{message.text}"
     if resumed is None:
@@ -383,7 +377,7 @@ def stdin_of(
     # tell them apart.
     said = (
         f"[System] Resumed after an interruption ({resumed.reason.value}). "
-        "What is known stands in the next line, the message after it."
+        "The next line has what is known; the message follows."
     )
     return f"{said}\n{_one_line(resumed)}\n\n{message.text}"
 

@@ -96,6 +96,7 @@ async def hand_over(run: Run, given: HandedDocument) -> None:
             unmet=given.unmet,
             also=save,
             has_progressed=has_progressed(document, given.before),
+            max_idle_attempts=live.place.max_idle_attempts,
         )
     )
     raise live.give_up(StopReason.RUN_TIMEOUT)

@@ -24,6 +24,7 @@ from holdfast.engine.conversation.transcripts import post, tell_fired
 from holdfast.engine.schedules.declarations import RELEASE_AFTER, declaring
 from holdfast.engine.schedules.due import DueOccurrences, look_at, placed
 from holdfast.engine.schedules.firing import Fired, firing_due, settling, starting
+from holdfast.engine.schedules.targets import without_target
 from holdfast.store import Store, Tx, Write
 from holdfast.store.schedules import DuePage
 
@@ -80,6 +81,8 @@ class Cron(PollingService):
         self._seen_at: datetime | None = None
         self._next_due: datetime | None = None
         self._has_open = False
+        # The schedules about which it was logged that no gateway has their target.
+        self._told: frozenset[str] = frozenset()
 
     def hold(self) -> None:
         """Fire nothing from now on; what becomes due meanwhile is caught up later. Safe to call twice."""
@@ -117,6 +120,7 @@ class Cron(PollingService):
         await self._stay(now)
         await self._rewind(now)
         fired = missed = 0
+        left: list[Schedule] = []
         after: tuple[int, str] | None = None
         while not self._is_held:
             page = await self._due(now, after)
@@ -124,12 +128,15 @@ class Cron(PollingService):
                 log.error(
                     "schedule %s could not be read, so it does not fire: run `holdfast store verify`", name
                 )
-            for some in _chunks([one for one in page.schedules if self._is_ours(one)], _TOGETHER):
+            ours = [one for one in page.schedules if self._is_ours(one)]
+            left += [one for one in page.schedules if not self._is_ours(one)]
+            for some in _chunks(ours, _TOGETHER):
                 did = await asyncio.gather(*(self._guarded(one, now) for one in some))
                 fired += sum(one.fired for one in did)
                 missed += sum(one.missed for one in did)
             if (after := page.place) is None:
                 break
+        await self._tell_without_target(left, now)
         await self._follow(now)
         next_due, self._has_open = await self._store.read(
             lambda tx: (tx.schedules.next_due(now=now), tx.firings.has_tasks())
@@ -172,7 +179,9 @@ class Cron(PollingService):
             )
 
             def rewind(tx: Tx, schedule: Schedule = schedule) -> None:
-                last = tx.firings.last_of(schedule.name, until=now, slack=TOLERANCE)
+                last = tx.firings.last_of(
+                    schedule.name, made_at=schedule.created_at, until=now, slack=TOLERANCE
+                )
                 since = min(schedule.updated_at, now) if last is None else last.occurrence_at
                 if schedule.updated_at > moment:
                     since = now  # it was made or changed while the clock was ahead
@@ -189,6 +198,14 @@ class Cron(PollingService):
         if schedule.source is ScheduleSource.SETTINGS and schedule.name not in self.schedules:
             return False
         return self._names is None or schedule.spec.task_name in self._names
+
+    async def _tell_without_target(self, left: Sequence[Schedule], now: datetime) -> None:
+        """Log each schedule once that no gateway fires."""
+        found = await self._store.read(lambda tx: without_target(tx, left, now)) if left else {}
+        for name, why in found.items():
+            if name not in self._told:
+                log.warning("schedule %s: %s; see `holdfast cron show %s`", name, why, name)
+        self._told = frozenset(found)
 
     def next_due_at(self) -> datetime | None:
         """When the next schedule is due, as of the last look."""
@@ -244,7 +261,7 @@ class Cron(PollingService):
         known = await self._store.read(lambda tx: tx.schedules.get_many(names)) if names else {}
         for one in waiting:
             schedule = known.get(one.schedule)
-            if schedule is not None and not self._is_ours(schedule):
+            if schedule is not None and one.is_of(schedule) and not self._is_ours(schedule):
                 continue
             try:
                 await self._store.write(starting(one, schedule, now=now))

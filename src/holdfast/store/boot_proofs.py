@@ -50,6 +50,10 @@ class BootProofs:
         return boot.ended_at is None and self.is_held(boot) is True
 
 
+# What can be proved without any lock.
+NO_PROOFS = BootProofs(None, "")
+
+
 def place_of(locks: Path | None, *, is_shared: bool) -> str:
     """Where a boot's lock can be tested: only a process with the same place can prove a death by it.
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from holdfast.core.claim import Boot
-from holdfast.core.clock import from_micros, to_micros
-from holdfast.store.rows.work import boot_from_row, row_from_boot
+from holdfast.core.claim import Boot, Carried
+from holdfast.core.clock import to_micros
+from holdfast.store.rows.work import boot_from_row, carried_from_row, row_from_boot
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -53,11 +53,10 @@ class BootTable:
         found = self._sql.all("page_of_boots_ended", {"before": before, "limit": limit})
         return [boot_from_row(row) for row in found]
 
-    def carried(self, boot_ids: Sequence[str]) -> dict[str, tuple[int, datetime | None]]:
-        """How many runs each of these boots carries, and when it last renewed one; without those that carry
-        none."""
+    def carried(self, boot_ids: Sequence[str]) -> dict[str, Carried]:
+        """What each of these boots carries; without those that carry nothing."""
         found = self._sql.all("carried_by_boots", {"ids": self._sql.pack(boot_ids)})
-        return {row[0]: (int(row[1]), None if row[2] is None else from_micros(row[2])) for row in found}
+        return {row[0]: carried_from_row(row) for row in found}
 
     def forget(self, boot_id: str) -> bool:
         """Delete it if it has not ended and no claim names it; True if it was deleted."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.campaign import ItemPhase
+from holdfast.core.claim import Carried
 from holdfast.core.clock import from_micros
 from holdfast.core.transitions import ItemStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.campaigns import ITEM_PHASE_COLUMNS, item_phase_from_row
+from holdfast.store.rows.work import carried_from_row
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -49,6 +51,11 @@ class CampaignAgentTable:
         params = {"campaign_id": campaign_id, "phase": phase, "item_id": item_id}
         row = self._sql.one("agent_of_item", params)
         return None if row is None else _agent_row(row)
+
+    def carriers(self, campaign_id: str) -> dict[str, Carried]:
+        """By boot: the running runs of the campaign that it has claimed."""
+        found = self._sql.all("carriers_of_campaign", {"campaign_id": campaign_id})
+        return {row[0]: carried_from_row(row) for row in found}
 
     def oldest_heartbeat(self, campaign_id: str) -> tuple[str, datetime] | None:
         """The task, and when its claim was last renewed, of the run that was renewed longest ago."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 _PLACES_PAGE = 50_000
+_SHOWN_BY = "checkpoints list --campaigns"
 # A page that begins with the newest one.
 FIRST_PAGE = 2**62
 
@@ -75,12 +76,13 @@ class CampaignCheckpointTable:
     def get(self, checkpoint_id: str) -> CampaignCheckpoint:
         row = self._sql.one("get_campaign_checkpoint", {"id": checkpoint_id})
         if row is None:
-            raise NotFound("checkpoint", checkpoint_id)
+            raise NotFound("checkpoint", checkpoint_id, shown_by=_SHOWN_BY)
         return campaign_checkpoint_from_row(row)
 
     def resolve(self, prefix: str) -> str:
         """The one id with this prefix. Raises NotFound, AmbiguousId."""
-        return resolve(self._tx, "checkpoint", "find_campaign_checkpoints", prefix)
+        query = "find_campaign_checkpoints"
+        return resolve(self._tx, "checkpoint", query, prefix, shown_by=_SHOWN_BY)
 
     def latest(self, campaign_id: str) -> CampaignCheckpoint | None:
         """The last checkpoint of a campaign; what it costs does not grow with their number."""

@@ -96,9 +96,9 @@ class CampaignRestoreTable:
 
     # --- effects that are kept
 
-    def keep_effects(self, one: ItemPhase) -> None:
-        """The next task of this item finds the effects of its present one as done."""
-        self._sql.run("keep_effects_of_task", _key(one) | {"task_id": one.task_id})
+    def keep_effects(self, one: ItemPhase, task_id: str) -> None:
+        """The next task of this item finds the effects of this one as done."""
+        self._sql.run("keep_effects_of_task", _key(one) | {"task_id": task_id})
 
     def kept_effects(self, one: ItemPhase) -> str | None:
         """The task whose effects the next task of this item finds as done."""

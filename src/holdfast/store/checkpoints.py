@@ -120,10 +120,17 @@ class CheckpointTable:
         params = {"ids": self._sql.pack(checkpoint_ids), "token": token}
         return {row[0] for row in self._sql.all("hold_checkpoints", params)}
 
-    def free_woken(self, checkpoint_id: str, wake_id: str, *, now: datetime) -> bool:
-        """The wake has fired: the checkpoint that waited for it may be claimed. False if it did not wait."""
+    def free_woken(self, checkpoint_id: str, wake_id: str, *, now: datetime) -> str | None:
+        """The wake has fired: the checkpoint that waited for it may be claimed. Returns the id of its task;
+        None if it did not wait."""
         params = {"id": checkpoint_id, "wake_id": wake_id, "now": to_micros(now)}
-        return self._sql.one("free_woken_checkpoint", params) is not None
+        row = self._sql.one("free_woken_checkpoint", params)
+        return None if row is None else str(row[0])
+
+    def that_waits_for(self, wake_id: str) -> CheckpointId | None:
+        """The checkpoint that waits for a wake. It scans: for a damaged wake, which does not tell."""
+        row = self._sql.one("checkpoint_that_waits", {"wake_id": wake_id})
+        return None if row is None else CheckpointId(row[0])
 
     def set_resumed(
         self, resumed: Sequence[tuple[str, str, Failure | None]], token: str, *, now: datetime

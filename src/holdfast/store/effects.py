@@ -235,6 +235,10 @@ class EffectTable:
             found.setdefault(row[1], []).append(effect_from_row(row, self._sealing))
         return found
 
+    def has_any(self, task_ids: Sequence[str]) -> bool:
+        """Whether one of these tasks has an effect, also a damaged one."""
+        return self._sql.one("any_effect_of_tasks", {"ids": self._sql.pack(task_ids)}) is not None
+
     def past_of_scope(self, task_id: str, scope: str) -> list[Effect]:
         """The finished effects of a committed turn; the newest generation of each last."""
         found = self._sql.all("past_effects_of_scope", {"task_id": task_id, "scope": scope})

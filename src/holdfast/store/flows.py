@@ -255,7 +255,7 @@ class FlowNodeTable:
         """The node with this id. Raises NotFound."""
         row = self._sql.one("flow_node_by_id", {"flow_id": flow_id, "node_id": node_id})
         if row is None:
-            raise NotFound("node", f"{node_id} of {flow_id}")
+            raise NotFound("node", node_id, within=flow_id)
         return self._read(row)
 
     def at(self, flow_id: str, places: Sequence[str]) -> list[FlowNode]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -204,7 +205,11 @@ def _no_file(path: Path, error: OSError) -> BadInput:
 
 
 def _unreadable(path: Path, error: apsw.Error) -> BadInput:
-    return BadInput("path", f"SQLite cannot read the database {path}: {error}")
+    why = f"SQLite cannot read the database {path}: {error}"
+    if isinstance(error, apsw.CorruptError):
+        rest = f"sqlite3 {shlex.quote(str(path))} .recover | sqlite3 recovered.sqlite"
+        why += f"; to save what can be read of it: {rest}; then import recovered.sqlite"
+    return BadInput("path", why)
 
 
 def _quoted(name: str) -> str:

@@ -91,7 +91,7 @@ _REMEDIES = (
     ("58", "its disk failed to read or write"),
     ("XX", "it found its own files damaged; run `holdfast store verify`, then restore a dump"),
 )
-_UNREACHABLE = "it cannot be reached; work continues by itself once it answers"
+_UNREACHABLE = "it cannot be reached; check that it runs, and its address"
 
 _TIME = b"SELECT holdfast_now()"
 _SHOW = "SELECT name, current_setting(name) FROM unnest(CAST($1 AS text[])) AS wanted (name)"

@@ -304,6 +304,21 @@ class RunTable:
         found = self._sql.all("waits_over", {"now": to_micros(now), "limit": limit})
         return [(row[0], row[1]) for row in found]
 
+    def last_wait_written_at(self) -> datetime | None:
+        """When the last retry was queued for later, or the last run began to wait; None if there is none."""
+        found = [row[0] for row in self._sql.all("last_wait_written", {}) if row[0] is not None]
+        return from_micros(max(found)) if found else None
+
+    def reschedule_ahead(self, *, now: datetime, slack: timedelta, limit: int) -> None:
+        """Count the delay of retries from now, if they were queued for later more than `slack` after now."""
+        params = {"now": to_micros(now), "moment": to_micros(now + slack), "limit": limit}
+        self._sql.run("reschedule_runs_ahead", params)
+
+    def waits_ahead(self, *, now: datetime, slack: timedelta, limit: int) -> list[str]:
+        """The ids of runs that began to wait more than `slack` after now."""
+        params = {"moment": to_micros(now + slack), "limit": limit}
+        return [row[0] for row in self._sql.all("waits_ahead", params)]
+
     def waiting_on(self, waits_on: str) -> list[tuple[str, str]]:
         """Runs that wait for exactly this: run and task ids. It scans all waiting runs."""
         return [(row[0], row[1]) for row in self._sql.all("runs_waiting_on", {"waits_on": waits_on})]
@@ -312,6 +327,11 @@ class RunTable:
         """When the next wake is due; None when there is none. Here, so that a process without wakes need not
         load their table."""
         row = self._sql.one("next_wake", {})
+        return None if row is None or row[0] is None else from_micros(row[0])
+
+    def last_wake_written_at(self) -> datetime | None:
+        """When the pending wake was written that was written last; None when there is none."""
+        row = self._sql.one("last_wake_written", {})
         return None if row is None or row[0] is None else from_micros(row[0])
 
     def waiting(self, *, after: tuple[int, str] = (0, ""), limit: int) -> list[RunRecord]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import WakeId
 from holdfast.core.schedule import Firing, Wake
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 _LAST_MICROS = 2**62
-_LAST_ID = "~"
 
 
 class WakeTable(Records[Wake]):
@@ -63,6 +62,25 @@ class WakeTable(Records[Wake]):
         params = {"due_by": to_micros(due_by), "now": to_micros(now), "limit": limit}
         return [wake_from_row(row) for row in self._sql.all("fire_due_wakes", params)]
 
+    def due(self, *, due_by: datetime, limit: int) -> list[str]:
+        """The ids of the wakes that are due by a moment, the first due first."""
+        params = {"due_by": to_micros(due_by), "limit": limit}
+        return [row[0] for row in self._sql.all("due_wakes", params)]
+
+    def fire(self, wake_id: str, *, now: datetime) -> Wake | None:
+        """Fire one wake; None if it is not pending any more."""
+        row = self._sql.one("fire_wake", {"id": wake_id, "now": to_micros(now)})
+        return None if row is None else wake_from_row(row)
+
+    def reschedule_ahead(
+        self, *, now: datetime, slack: timedelta, limit: int
+    ) -> list[tuple[str, str, datetime]]:
+        """Count the delay of pending wakes from now, if they were written more than `slack` after now;
+        returns the id, the task and the new due time of each."""
+        params = {"now": to_micros(now), "moment": to_micros(now + slack), "limit": limit}
+        found = self._sql.all("reschedule_wakes_ahead", params)
+        return [(row[0], row[1], from_micros(row[2])) for row in found]
+
     def cancel_of(self, task_ids: Sequence[str], *, now: datetime) -> list[tuple[str, str]]:
         """Cancel the pending wakes of these tasks; returns the id and the task of each."""
         params = {"ids": self._sql.pack(task_ids), "now": to_micros(now)}
@@ -80,6 +98,18 @@ class WakeTable(Records[Wake]):
         if task_id is not None:
             name, params = f"{name}_of_task", params | {"task_id": task_id}
         return [wake_from_row(row) for row in self._sql.all(name, params)]
+
+
+class FiringPlace(msgspec.Struct, frozen=True):
+    """The place of a firing in the history of all schedules; times are microseconds."""
+
+    created_at: int
+    occurrence_at: int
+    id: str
+
+    @classmethod
+    def of(cls, firing: Firing) -> FiringPlace:
+        return cls(to_micros(firing.created_at), to_micros(firing.occurrence_at), firing.id)
 
 
 class FiringTable(Prunable[Firing]):
@@ -128,25 +158,41 @@ class FiringTable(Prunable[Firing]):
         return firing_from_row(row)
 
     def last_of(
-        self, schedule: str, *, until: datetime | None = None, slack: timedelta = timedelta(0)
+        self,
+        schedule: str,
+        *,
+        made_at: datetime | None = None,
+        until: datetime | None = None,
+        slack: timedelta = timedelta(0),
     ) -> Firing | None:
-        """The latest known occurrence, or the latest until a moment, inclusive.
+        """The latest known occurrence, or the latest until a moment, inclusive; with `made_at`, only of the
+        schedule that was made then.
 
         A missed occurrence that was recorded more than `slack` after that moment is left out: the clock of
         the gateway that recorded it was ahead, and it may still fire.
         """
         params = {
             "schedule": schedule,
+            "made_at": _made_at(made_at),
             "until": _LAST_MICROS if until is None else to_micros(until),
             "missed_by": _LAST_MICROS if until is None else to_micros(until + slack),
         }
         row = self._sql.one("last_firing", params)
         return None if row is None else firing_from_row(row)
 
-    def page(self, schedule: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
-        """Latest first; the time of the last one is the page token of the next page."""
+    def page(
+        self,
+        schedule: str,
+        *,
+        made_at: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Firing]:
+        """Latest first; the time of the last one is the page token of the next page. With `made_at`, only
+        those of the schedule that was made then, and of no other one of its name."""
         params = {
             "schedule": schedule,
+            "made_at": _made_at(made_at),
             "before": _LAST_MICROS if before is None else to_micros(before),
             "limit": limit,
         }
@@ -156,19 +202,35 @@ class FiringTable(Prunable[Firing]):
         """Firings that are due, running or queued again, oldest first."""
         return [firing_from_row(row) for row in self._sql.all("open_firings", {"limit": limit})]
 
-    def open_of(self, schedule: str, *, limit: int) -> list[Firing]:
+    def open_of(self, schedule: Schedule, *, limit: int) -> list[Firing]:
         """The firings of a schedule that have not ended, oldest first."""
-        params = {"schedule": schedule, "limit": limit}
+        params = {"schedule": schedule.name, "made_at": to_micros(schedule.created_at), "limit": limit}
         return [firing_from_row(row) for row in self._sql.all("open_firings_of_schedule", params)]
 
-    def newest_of(self, schedule: str, *, until: datetime) -> Firing | None:
+    def newest_of(self, schedule: Schedule, *, until: datetime) -> Firing | None:
         """The newest firing up to a moment, also one that a person asked for."""
-        row = self._sql.one("newest_firing", {"schedule": schedule, "until": to_micros(until)})
+        params = {
+            "schedule": schedule.name,
+            "made_at": to_micros(schedule.created_at),
+            "until": to_micros(until),
+        }
+        row = self._sql.one("newest_firing", params)
         return None if row is None else firing_from_row(row)
 
-    def newest(self, *, before: str | None = None, limit: int = 50) -> list[Firing]:
-        """The firings of all schedules, newest first."""
-        params = {"before": before or _LAST_ID, "limit": limit}
+    def adopt(self, schedule: Schedule) -> None:
+        """Give a schedule of the settings the firings that older releases have recorded under its name."""
+        params = {"schedule": schedule.name, "made_at": to_micros(schedule.created_at)}
+        self._sql.run("adopt_firings", params)
+
+    def newest(self, *, before: FiringPlace | None = None, limit: int = 50) -> list[Firing]:
+        """The firings of all schedules, those that were recorded last first."""
+        place = FiringPlace(_LAST_MICROS, _LAST_MICROS, "") if before is None else before
+        params = {
+            "created_at": place.created_at,
+            "occurrence_at": place.occurrence_at,
+            "id": place.id,
+            "limit": limit,
+        }
         return [firing_from_row(row) for row in self._sql.all("page_of_all_firings", params)]
 
     def startable(self, *, after: Firing | None = None, limit: int) -> list[Firing]:
@@ -191,6 +253,10 @@ class FiringTable(Prunable[Firing]):
         params = {"id": firing_id, "task_id": task_id, "now": to_micros(now)}
         row = self._sql.one("start_firing", params)
         return None if row is None else firing_from_row(row)
+
+
+def _made_at(moment: datetime | None) -> int:
+    return -1 if moment is None else to_micros(moment)
 
 
 class DuePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,7 +366,7 @@ class ScheduleTable:
         return f"{self.count()[0]}.{0 if row is None else row[0]}"
 
     def count_of(self, owner: str) -> int:
-        """How many schedules of an owner, made at run time, still fire."""
+        """How many schedules of an owner, made at run time, may still fire, now or after a resume."""
         row = self._sql.one("count_schedules_of_owner", {"owner": owner})
         assert row is not None
         return int(row[0])

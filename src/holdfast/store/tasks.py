@@ -33,6 +33,15 @@ TOMBSTONE_DAYS = 90
 _DIGEST_BYTES = 8
 
 
+class FamilyTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task, and the one that was asked about from which it comes; it comes from itself, too."""
+
+    task_id: str
+    root_id: str
+    parent_id: str | None
+    has_ended: bool
+
+
 class KeyedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request of a dedup key in the caller's words, to compare it with others under the same key."""
 
@@ -111,6 +120,14 @@ class TaskTable:
         """The tasks that this one started, oldest first; without a limit, because its end affects all."""
         query = "children_of_task_alive" if only_alive else "children_of_task"
         return [task_from_row(row, self._sealing) for row in self._sql.all(query, {"task_id": task_id})]
+
+    def families(self, task_ids: Sequence[str]) -> list[FamilyTask]:
+        """These tasks and all that they started, directly or not; those that are gone are left out."""
+        found = self._sql.all("families_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return [
+            FamilyTask(task_id=row[0], root_id=row[1], parent_id=row[2], has_ended=row[3] is not None)
+            for row in sorted(found, key=lambda row: (row[1], row[0]))
+        ]
 
     def newest_children(self, task_id: str, *, limit: int) -> list[Task]:
         """Newest first, for displaying a task that may have started very many."""
@@ -353,6 +370,11 @@ class TaskTable:
             found = self._sql.all("tasks_past_limit_of_runtime", params | {"runtime": kind})
         return [task_from_row(row, self._sealing) for row in found]
 
+    def needed_by_campaigns(self, task_ids: Sequence[str]) -> set[str]:
+        """Those of these tasks with which an item goes on, or whose effects a restore must see."""
+        found = self._sql.all("tasks_that_campaigns_need", {"ids": self._sql.pack(task_ids)})
+        return {row[0] for row in found}
+
     def lock_to_prune(self, seen: Sequence[Task]) -> list[tuple[str, TaskStatus, str]]:
         """Those of these tasks that may be deleted, locked until this transaction ends: id, status, owner. A
         task that was reopened and has ended again since it was read is left out."""
@@ -503,13 +525,15 @@ def _told(row: Row) -> tuple[bytes, bytes]:
     return digests[:-_DIGEST_BYTES], digests[-_DIGEST_BYTES:]
 
 
-def resolve(tx: Tx, noun: str, query: str, prefix: str, **more: object) -> str:
+def resolve(
+    tx: Tx, noun: str, query: str, prefix: str, *, shown_by: str | None = None, **more: object
+) -> str:
     """The one id of a noun that begins with a prefix."""
     check_id(noun, prefix)
     params = {"low": prefix, "high": prefix + LAST, **more}
     found = [str(row[0]) for row in tx.statements.all(query, params)]
     if not found:
-        raise NotFound(noun, prefix)
+        raise NotFound(noun, prefix, shown_by=shown_by)
     if len(found) > 1 and found[0] != prefix:
         raise AmbiguousId(noun, prefix, found)
     return found[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -292,7 +293,8 @@ class Tx:
         self._topics.append(topic)
 
     def before_commit(self, key: str, act: Deferred, item: object) -> None:
-        """Call `act(tx, key, items)` once for each key, in the order of keys, just before the commit.
+        """Call `act(tx, key, items)` just before the commit: in the order of keys, and once for what was put
+        off for one key with the same `act`, one after another.
 
         Why: several writes share one transaction, and each may change a record that others change, too, such
         as the flow of a task that ends. If each locked that record when it comes to it, two transactions
@@ -352,5 +354,7 @@ class Tx:
 
 
 def _act(deferred: Sequence[_Deferred]) -> None:
-    key, act, _, tx = deferred[0]
-    act(tx, key, [item for _, _, item, _ in deferred])
+    for act, same in groupby(deferred, key=lambda one: one[1]):
+        mine = list(same)
+        key, _, _, tx = mine[0]
+        act(tx, key, [item for _, _, item, _ in mine])

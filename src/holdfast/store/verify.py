@@ -164,6 +164,7 @@ def _parts(on_rows: Callable[[int], None]) -> Iterator[Part]:
     for noun, width, read in _NOUNS:
         yield noun, partial(_problems_of_records, on_rows, noun, width, read)
     yield "blobs", partial(_problems_of_blobs, on_rows)
+    yield "nodes of flows", _missing_nodes
     yield "events", partial(_problems_of_events, on_rows)
     for noun in ("task", "runtime", "run", "checkpoint", "flow"):
         yield f"counts of {noun}s", partial(_problems_of_counts, noun)
@@ -190,6 +191,12 @@ def _problems_of_blobs(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
             tx.blobs.open_digest(row[0])
         except HoldfastError as error:
             yield _finding(error)
+
+
+def _missing_nodes(tx: Tx) -> Iterator[str]:
+    """A row that is gone has no digest: its flow tells how many there must be."""
+    for flow_id, nodes, found in tx.statements.all("scan_flows_without_all_nodes", {"limit": MAX_PROBLEMS}):
+        yield f"flow {flow_id} is damaged: it has {found:,} of its {nodes:,} nodes"
 
 
 def _finding(error: HoldfastError) -> str:

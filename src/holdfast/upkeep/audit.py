@@ -27,7 +27,8 @@ from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_wor
 from holdfast.store.tasks import LAST
 from holdfast.upkeep.alert_audit import findings_of_rules
 from holdfast.upkeep.flow_audit import FlowAudit
-from holdfast.upkeep.proofs import last_sign
+from holdfast.upkeep.proofs import last_sign, may_be_silent
+from holdfast.upkeep.schedule_audit import findings_of_schedules
 
 STALE_QUEUED = timedelta(minutes=10)
 STALE_RUNNING = timedelta(minutes=30)
@@ -131,6 +132,7 @@ class Audit:
             *self._of_flows(),
             *self._of_clocks(),
             *findings_of_rules(self._tx),
+            *findings_of_schedules(self._tx, self._now),
         ]
         # Errors first; each severity in the order of the checks.
         findings.sort(key=lambda one: one.severity is not _ERROR)
@@ -212,6 +214,8 @@ class Audit:
             "claimed_by": run.claimed_by,
             "lease_until": None if run.lease_until is None else run.lease_until.isoformat(),
         }
+        is_recorded = run.queue is Queue.PRODUCER
+        may_be_quiet = is_recorded and may_be_silent(run, details, self._now)
         why = self._why_not_carried(run)
         if why is not None:
             yield Finding(
@@ -221,18 +225,18 @@ class Audit:
                 message=f"{task.id} ({task.name}) is running, but {why}",
                 evidence=evidence,
                 # If its process only recorded the work, a sweep ends the record.
-                repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
+                repair=_SWEEPS if is_recorded else _starts(task),
             )
-        elif self._now - sign >= STALE_RUNNING:
+        elif self._now - sign >= STALE_RUNNING and not may_be_quiet:
             yield Finding(
                 code=FindingCode.STALE_RUNNING,
                 severity=_ERROR,
                 record_ids=(task.id, run.id),
                 message=f"{task.id} ({task.name}) is running, without a sign of life since {_shown(sign)}",
                 evidence=evidence,
-                repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
+                repair=_SWEEPS if is_recorded else _starts(task),
             )
-        elif run.queue is not Queue.PRODUCER:
+        elif not is_recorded:
             yield from self._of_long_run(task, run)
 
     def _of_long_run(self, task: Task, run: RunRecord) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.core.projection import ProjectedStatus, project
+from holdfast.core.projection import ProjectedStatus, is_gone, project
 from holdfast.core.transitions import TaskStatus
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class Projection:
     """How one read shows tasks: with what this process can prove now about their workers."""
 
     def __init__(self, proofs: BootProofs, now: datetime) -> None:
-        self._proofs = proofs
-        self._now = now
+        self.proofs = proofs
+        self.now = now
 
     def of_tasks(self, tx: Tx, tasks: Sequence[Task]) -> dict[str, ProjectedStatus]:
         """Those tasks of a page that are not shown as they are stored, by id. It takes one query for all of
@@ -35,23 +35,40 @@ class Projection:
         """`ended`, `alive` or `dead` if that is proved here; else `unknown`."""
         if boot.ended_at is not None:
             return "ended"
-        if self._proofs.is_alive(boot):
+        if self.proofs.is_alive(boot):
             return "alive"
-        return "dead" if self._proofs.has_died(boot) else "unknown"
+        return "dead" if self.proofs.has_died(boot) else "unknown"
+
+    def uncarried(self, tx: Tx) -> int:
+        """How many running runs no process carries. It takes one query for the runs of all boots that have
+        not ended, and one test for each of these."""
+        boots = tx.boots.alive()
+        carried = tx.boots.carried([boot.id for boot in boots])
+        return sum(
+            carried[boot.id].runs
+            for boot in boots
+            if boot.id in carried
+            and is_gone(
+                carried[boot.id],
+                is_alive=self.proofs.is_alive(boot),
+                has_died=self.proofs.has_died(boot),
+                now=self.now,
+            )
+        )
 
     def of_runs(self, tx: Tx, runs: Sequence[RunRecord]) -> dict[str, ProjectedStatus]:
         """The same for the live runs of tasks, by the ids of the tasks."""
         holders = sorted({run.claimed_by for run in runs if run.claimed_by is not None})
         boots = {boot.id: boot for boot in map(tx.boots.get, holders) if boot is not None}
-        dead = {boot.id for boot in boots.values() if self._proofs.has_died(boot)}
-        alive = {boot.id for boot in boots.values() if self._proofs.is_alive(boot)}
+        dead = {boot.id for boot in boots.values() if self.proofs.has_died(boot)}
+        alive = {boot.id for boot in boots.values() if self.proofs.is_alive(boot)}
         shown = {
             run.task_id: project(
                 run,
                 None if run.claimed_by is None else boots.get(run.claimed_by),
                 is_alive=run.claimed_by in alive,
                 has_died=run.claimed_by in dead,
-                now=self._now,
+                now=self.now,
             )
             for run in runs
         }

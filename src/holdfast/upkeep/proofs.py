@@ -142,6 +142,15 @@ def last_sign(task: Task, run: RunRecord, details: RecordedDetails | None) -> da
     return max(sign for sign in signs if sign is not None)
 
 
+def may_be_silent(run: RunRecord, details: RecordedDetails | None, now: datetime) -> bool:
+    """Whether the last sign of life of recorded work still counts, or its time has not come."""
+    if run.status is RunStatus.QUEUED:
+        return run.due_at > now
+    if details is not None:
+        return details.alive_until is not None and details.alive_until > now
+    return run.lease_until is not None and run.lease_until > now
+
+
 def grace_of(task: Task, details: RecordedDetails | None, lost_after: timedelta) -> timedelta:
     """How long recorded work may be silent before it is lost."""
     child = task.session_key if details is None else details.child_session_key

@@ -20,7 +20,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_id
-from holdfast.core.recorded import RecordedDetails, RecordedWork
+from holdfast.core.recorded import RecordedWork
 from holdfast.core.retention import RetentionLimits
 from holdfast.core.run import RunOutcome, RunRecord
 from holdfast.core.task import Failure, Task
@@ -37,7 +37,7 @@ from holdfast.store.recorded import SignOfLife
 from holdfast.upkeep.audit import Audit, AuditReport, has_ended
 from holdfast.upkeep.flow_sweep import PlannedFlowChange, SweptFlows, apply_to_flows, plan_flows
 from holdfast.upkeep.plugins import PluginSweep, PluginSwept, sweep_plugins
-from holdfast.upkeep.proofs import LOST_AFTER, NoProofs, Proofs, grace_of, last_sign
+from holdfast.upkeep.proofs import LOST_AFTER, NoProofs, Proofs, grace_of, last_sign, may_be_silent
 
 log = logging.getLogger("holdfast")
 
@@ -302,7 +302,7 @@ def _silent_runs(
                 work = RecordedWork(task=task, run=run, details=details)
                 found.append(SilentRun(work=work, since=since, death=death))
                 continue
-            if _may_be_silent(run, details, now):
+            if may_be_silent(run, details, now):
                 continue
             silent_since = since if listening_since is None else max(since, listening_since)
             if now - silent_since >= grace_of(task, details, lost_after):
@@ -327,15 +327,6 @@ def _death_of_holder(
             f"its process {boot.pid} on {boot.node} has ended" if boot and is_dead else None
         )
     return known[run.claimed_by]
-
-
-def _may_be_silent(run: RunRecord, details: RecordedDetails | None, now: datetime) -> bool:
-    """Whether its last sign of life still counts, or its time has not come."""
-    if run.status is RunStatus.QUEUED:
-        return run.due_at > now
-    if details is not None:
-        return details.alive_until is not None and details.alive_until > now
-    return run.lease_until is not None and run.lease_until > now
 
 
 async def make_plan(

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.agent import AgentStatus, CampaignAgent, PausedAgent
+from holdfast.core.projection import ProjectedStatus
 from holdfast.views.sessions import AgentView
 from holdfast.views.text import bounded, maybe_line, one_line
 
@@ -49,13 +50,17 @@ class AgentLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     main_session: str | None = None
 
     @classmethod
-    def of(cls, agent: CampaignAgent) -> AgentLineView:
-        why = agent.error if agent.status is AgentStatus.ERROR else agent.note
+    def of(cls, agent: CampaignAgent, shown: ProjectedStatus | None = None) -> AgentLineView:
+        """With `shown`, its process is gone, and it is as the next rescue will leave it."""
+        status, run_status = agent.status, agent.run_status
+        why = agent.error if status is AgentStatus.ERROR else agent.note
+        if shown is not None:
+            status, run_status, why = AgentStatus.PAUSED, shown.run_status, shown.why
         return cls(
             id=one_line(agent.id),
             kind=CAMPAIGN,
             type=one_line(agent.type),
-            status=agent.status.value,
+            status=status.value,
             last_heartbeat=agent.last_heartbeat,
             reason=None if why is None else bounded(one_line(why, MAX_ERROR_CHARS), MAX_ERROR_CHARS),
             campaign=one_line(agent.campaign),
@@ -64,7 +69,7 @@ class AgentLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             phase=one_line(agent.phase),
             item_status=agent.item_status.value,
             task_id=agent.task_id,
-            run_status=None if agent.run_status is None else agent.run_status.value,
+            run_status=None if run_status is None else run_status.value,
         )
 
     @classmethod

@@ -171,6 +171,8 @@ class RestorePlanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     # Some of them, in words.
     happened: list[str]
     in_doubt: list[str]
+    # Some that happened in tasks that the items started; these cannot be kept.
+    in_children: list[str]
     # Whether a restore to this checkpoint was begun and not finished: the same command goes on with it.
     is_unfinished: bool
 
@@ -187,6 +189,7 @@ class RestorePlanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             ],
             happened=[one_line(one) for one in plan.happened],
             in_doubt=[one_line(one) for one in plan.in_doubt],
+            in_children=[one_line(one) for one in plan.in_children],
             is_unfinished=unfinished is not None and unfinished.checkpoint_id == plan.checkpoint.id,
         )
 

@@ -306,9 +306,10 @@ def _words(flow: Flow, kind: str, subject: str, blocker: Task | None) -> tuple[s
         return f"it is being cancelled, and ends with {_lives(flow)}", None
     retry = f"holdfast tasks flow retry {flow.id}"
     if flow.is_mirrored and flow.status is FlowStatus.BLOCKED:
-        says = f"the producer of {flow.blocked_by_task_id} says that something blocks what follows it"
+        by = flow.blocked_by_task_id
+        says = f"the producer of {by or 'its last task'} says that something blocks what follows it"
         words = f"{says}; the flow goes on when a producer records its next task"
-        return words, f"holdfast tasks show {flow.blocked_by_task_id}"
+        return words, None if by is None else f"holdfast tasks show {by}"
     match kind:
         case "task" if flow.status is FlowStatus.BLOCKED:
             step = "" if flow.current_step is None or not flow.has_nodes else f" (node {flow.current_step})"

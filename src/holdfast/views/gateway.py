@@ -8,15 +8,12 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Interruption, InterruptionOutcome, Restart
 from holdfast.views.errors import ErrorView
 from holdfast.views.text import maybe_line, one_line
 
 MAX_REASON_CHARS = 500
-# The signals that restart the gateway; others stop it.
-RESTART_SIGNALS = frozenset({"SIGUSR1", "SIGHUP"})
 
 
 class Status(Protocol):
@@ -190,16 +187,8 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             fates=fates,
             notices=0 if outcome is None else outcome.notices,
             why_blocked=None if outcome is None else maybe_line(outcome.why_blocked, MAX_REASON_CHARS),
-            kind=_kind_of(restart),
+            kind=restart.kind,
         )
-
-
-def _kind_of(restart: Restart) -> str:
-    """One request to stop outweighs all requests to restart."""
-    if any(one.resume_reason is ResumeReason.CRASH for one in restart.triggers[:1]):
-        return "crash"
-    ends = (one for one in restart.triggers if one.resume_reason is ResumeReason.SIGNAL)
-    return "stop" if any(one.reason not in RESTART_SIGNALS for one in ends) else "restart"
 
 
 class RestartPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

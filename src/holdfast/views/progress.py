@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.campaign import batch_name
 from holdfast.core.progress import ItemCounts, Rate
-from holdfast.engine.campaigns.report import BatchProgress, CampaignProgress, PhaseProgress, has_open
+from holdfast.engine.campaigns.report import BatchProgress, CampaignProgress, PhaseProgress
 from holdfast.views.campaigns import CampaignView, ItemPhaseView
 from holdfast.views.text import one_line
 
@@ -46,17 +46,17 @@ class RateView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     per_hour: float
     left: int
-    # Null if no item was done in the last hour, or if nothing is left.
+    # Null if the campaign does not run, if no item was done in the last hour, or if nothing is left.
     eta: datetime | None
     eta_low: datetime | None
     eta_high: datetime | None
 
     @classmethod
-    def of(cls, rate: Rate, *, has_open: bool = True) -> RateView:
+    def of(cls, rate: Rate) -> RateView:
         return cls(
             per_hour=rate.per_hour,
             left=rate.left,
-            eta=rate.eta if has_open else None,
+            eta=rate.eta,
             eta_low=rate.eta_low,
             eta_high=rate.eta_high,
         )
@@ -134,7 +134,7 @@ class PhaseProgressView(msgspec.Struct, frozen=True, kw_only=True, rename="camel
             has_more_categories=phase.has_more_categories,
             current_batch=BatchView.maybe(phase.current),
             next_batch=BatchView.maybe(phase.following),
-            rate=RateView.of(phase.rate, has_open=has_open(phase.counts)),
+            rate=RateView.of(phase.rate),
         )
 
 
@@ -144,7 +144,7 @@ class CampaignProgressView(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     campaign: CampaignView | None = None
     # All items in all phases together.
     counts: ItemCountsView | None = None
-    # The first phase in which items still run or wait.
+    # The first phase in which items run or will start; else the first in which not all are done.
     current_phase: str | None = None
     phases: list[PhaseProgressView] = []
     # What a person may have to act on, one sentence each.

@@ -38,6 +38,8 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     answered_at: datetime | None
     answered_by: str | None
     answer: Any
+    # The goal of its task; null if that was pruned.
+    goal: str | None = None
 
     @classmethod
     def of(cls, question: Question, task: Task | None) -> QuestionView:
@@ -55,6 +57,7 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             answered_at=question.answered_at,
             answered_by=maybe_line(question.answered_by),
             answer=_value_of(question.answer),
+            goal=None if task is None else one_line(task.goal),
         )
 
 

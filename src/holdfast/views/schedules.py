@@ -12,7 +12,7 @@ from holdfast.core.schedule import Firing
 from holdfast.core.schedule_spec import Schedule, ScheduleSpec
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus
-from holdfast.views.text import bounded, clean, one_line
+from holdfast.views.text import bounded, clean, maybe_line, one_line
 
 MAX_PROMPT_CHARS = 4000
 
@@ -133,24 +133,35 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     source: str | None = None
     owned_by: str | None = None
     is_paused: bool = False
+    # Whether it was to fire once and has fired.
+    is_over: bool = False
     tz: str | None = None
     missed: str | None = None
     max_missed: int | None = None
     overlap: str | None = None
     jitter_ms: int | None = None
     retry: bool | None = None
+    # Why it does not fire, although it is due: no gateway that runs has its agent or task.
+    problem: str | None = None
     # The last firing, and the task that carries or carried it out.
     last_firing_id: str | None = None
     last_task_id: str | None = None
 
     @classmethod
-    def of(cls, schedule: Schedule, last: Firing | None = None, task: Task | None = None) -> ScheduleView:
+    def of(
+        cls,
+        schedule: Schedule,
+        last: Firing | None = None,
+        task: Task | None = None,
+        *,
+        problem: str | None = None,
+    ) -> ScheduleView:
         spec = schedule.spec
         times = times_of(last, task, schedule.next_at)
         return cls(
             id=one_line(schedule.name),
             name=one_line(spec.title or schedule.name),
-            enabled=schedule.is_on,
+            enabled=schedule.is_on and not schedule.is_over,
             created_at_ms=_millis(schedule.created_at),
             updated_at_ms=_millis(schedule.updated_at),
             config_revision=str(schedule.revision),
@@ -169,12 +180,14 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             source=schedule.source.value,
             owned_by=one_line(schedule.owner),
             is_paused=schedule.is_paused,
+            is_over=schedule.is_over,
             tz=spec.tz,
             missed=spec.missed.value,
             max_missed=spec.max_missed,
             overlap=spec.overlap.value,
             jitter_ms=spec.jitter_s * 1000 or None,
             retry=spec.retry,
+            problem=maybe_line(problem),
             last_firing_id=None if last is None else last.id,
             last_task_id=None if last is None else last.task_id,
         )
@@ -325,7 +338,8 @@ def _target(spec: ScheduleSpec) -> PromptView | CommandView | TaskTargetView:
     if spec.task is None:
         # As one command: whether a word is a secret depends on the flag before it.
         argv = [clean(str(one)) for one in _redacted({"argv": list(spec.command)})["argv"]]
-        return CommandView(argv=argv, cwd=spec.directory, timeout_seconds=spec.timeout_s)
+        directory = None if spec.directory is None else clean(spec.directory)
+        return CommandView(argv=argv, cwd=directory, timeout_seconds=spec.timeout_s)
     return TaskTargetView(task=spec.task, arguments=_redacted(spec.arguments))
 
 

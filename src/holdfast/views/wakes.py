@@ -20,6 +20,7 @@ from holdfast.core.wake_contract import (
     completed,
     current_step,
     document_status,
+    known_as,
     next_actions,
     percent_done,
 )
@@ -50,6 +51,8 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # The name and the goal of its task; null if the task was pruned.
     task_name: str | None = None
     goal: str | None = None
+    # Whether the row of the wake is damaged; its task goes on from its checkpoint all the same.
+    is_damaged: bool = False
 
     @classmethod
     def of(cls, wake: Wake) -> WakeView:
@@ -63,6 +66,7 @@ class WakeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             due_at=wake.due_at,
             created_at=wake.created_at,
             updated_at=wake.updated_at,
+            is_damaged=wake.is_damaged,
         )
 
     @classmethod
@@ -151,8 +155,7 @@ class TaskDocumentView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         retry_count: int,
     ) -> TaskDocumentView:
         document = TaskDocument(
-            # The caller's own name for the task, if it has one.
-            task_id=task.dedup_key or task.id,
+            task_id=known_as(task.id, task.dedup_key),
             goal=task.goal,
             status=document_status(task.status, task.waits_on),
             current_step=None if task.has_ended else current_step(cursor, task.progress),

@@ -16,7 +16,8 @@ from starlette.routing import Route, Router
 
 from holdfast.views.browser import VISITOR, NotAnswered, Visitor
 from holdfast.web.files import StaticFiles
-from holdfast.web.page_kinds import ADMIN, WRITE, Action, Page
+from holdfast.web.page_kinds import ADMIN, WRITE, Action, ActionDone, Page
+from holdfast.web.words import in_plain_words
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -95,7 +96,7 @@ class _Pages:
             visitor = _visitor(request)
             if not visitor.is_signed_in:
                 return _to_sign_in(request)
-            query = {**request.query_params, **request.path_params}
+            query = Fields({**request.query_params, **request.path_params})
             try:
                 found = await page.load(visitor, query)
                 return self._html(request, page.template, page=page, visitor=visitor, query=query, **found)
@@ -189,7 +190,7 @@ class _Pages:
         refused = _why_not(visitor, action)
         if refused is None and action is not None:
             try:
-                confirmation = await action.ask(visitor, dict(request.query_params))
+                confirmation = await action.ask(visitor, Fields(request.query_params))
                 return self._html(
                     request,
                     "parts/dialog.html",
@@ -207,11 +208,14 @@ class _Pages:
         refused = _why_not(visitor, action)
         if refused is None and action is not None:
             try:
-                return _said({"done": await action.act(visitor, await _form(request))})
+                done = await action.act(visitor, await _form(request))
             except NotAnswered as error:
                 refused = error
+            else:
+                told = done if isinstance(done, ActionDone) else ActionDone(text=done)
+                return _said({"done": told.text, "link": told.link, "href": told.href})
         assert refused is not None
-        return _said({"error": str(refused), "code": refused.code}, status=refused.status)
+        return _said({"error": in_plain_words(str(refused)), "code": refused.code}, status=refused.status)
 
 
 async def _no_page(visitor: Visitor, query: object) -> dict[str, Any]:  # noqa: ARG001 - as every page has it
@@ -238,10 +242,17 @@ def _why_not(visitor: Visitor, action: Action | None) -> NotAnswered | None:
     return None
 
 
-async def _form(request: Request) -> dict[str, str]:
+class Fields(dict[str, str]):
+    """What a browser sent. A field that it left out is refused: its pages send all that they need."""
+
+    def __missing__(self, name: str) -> str:
+        raise NotAnswered("bad_input", f"the field “{name}” is missing", status=HTTPStatus.BAD_REQUEST)
+
+
+async def _form(request: Request) -> Fields:
     """The fields of a form; of equal names the last one counts."""
     try:
-        return dict(
+        return Fields(
             parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         )
     except ValueError as error:

@@ -37,12 +37,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     label: str
-    # `text`, `long`, `json`, `choice`, `check` or `number`.
+    # `text`, `long`, `json`, `choice`, `check`, `number` or `hidden`.
     kind: str = "text"
     value: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     is_required: bool = False
     hint: str = ""
+    # What a text must match, as a regular expression of the browser; the hint says it in words.
+    pattern: str = ""
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,15 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
 
+class ActionDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What an action did, in a sentence, with the page of what it created."""
+
+    text: str
+    # The words of the link, and where it leads; empty for none.
+    link: str = ""
+    href: str = ""
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a person does: asked once, then done by one method of the gateway, which is audited."""
 
@@ -66,5 +77,5 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     # Says what it will do; reads what it must.
     ask: Callable[[Visitor, Query], Awaitable[Confirmation]]
     # Does it, and returns what became of it in a sentence.
-    act: Callable[[Visitor, Query], Awaitable[str]]
+    act: Callable[[Visitor, Query], Awaitable[str | ActionDone]]
     needs: str = WRITE

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+from markupsafe import Markup, escape
 
 from holdfast.core.clock import SystemClock
+from holdfast.views.waits import brief_kind
 from holdfast.web import words
 
 if TYPE_CHECKING:
@@ -43,6 +45,11 @@ class Renderer:
             "tone": words.tone,
             "short": words.short_id,
             "pretty": words.pretty,
+            "plural": words.plural,
+            "noun": words.noun,
+            "awaited": awaited,
+            "plain": lambda error: words.in_plain_words(str(error)),
+            "ticked": ticked,
             "spaced": words.spaced,
             "pairs": lambda values: [(one, one) for one in values],
             "segment": lambda text: quote(str(text), safe=""),
@@ -59,6 +66,21 @@ def link(path: str, *parts: str, **query: str | int | None) -> str:
     place = "/".join([path.rstrip("/"), *(quote(str(part), safe="") for part in parts)])
     given: Mapping[str, str] = {name: str(value) for name, value in query.items() if value not in (None, "")}
     return f"{place}?{urlencode(given)}" if given else place
+
+
+def awaited(kind: str) -> str:
+    """What a task waits for, by the kind of its wait, with its article."""
+    return "a time" if kind == "sleep" else brief_kind(kind)
+
+
+def ticked(text: object) -> Markup:
+    """The text, escaped, with what it has in backticks, such as a command, as code."""
+    parts = str(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without its fellow
+        return escape(text)
+    code = Markup("<code>{}</code>")
+    pieces = [code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
+    return Markup("").join(pieces)
 
 
 def plain(view: msgspec.Struct) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.views.timeline import RunLaneView, SpanView, TimelineView
-from holdfast.web.words import duration, label, tone
+from holdfast.web.words import duration, label, plural, tone
 
 # Heights in pixels; widths are percents, so that text keeps its size on a phone.
 TOP, LANE = 24, 52
@@ -85,14 +85,15 @@ class _Scale(msgspec.Struct, frozen=True):
         return Mark(x=_percent(low), width=_percent(wide), tone=kind, title=title, text=text)
 
 
-def draw_timeline(view: TimelineView, *, run: int | None = None) -> Drawing:
-    """The whole task, or one of its runs."""
+def draw_timeline(view: TimelineView, *, run: int | None = None, turns_done: int) -> Drawing:
+    """The whole task, or one of its runs. `turns_done` counts all finished turns of its outermost loops."""
     runs = [one for one in view.runs if run in (None, one.number)] or view.runs
     scale = _scale_of(view, runs, is_one=run is not None and len(runs) == 1)
     bands = _bands(view, scale)
     # The names of the bands stand above the lanes.
     top = TOP if bands else 0
-    lanes = [_lane(one, scale, top + LANE * place, view.as_of) for place, one in enumerate(runs)]
+    missing = turns_done if "turns" in view.more else None
+    lanes = [_lane(one, scale, top + LANE * place, view.as_of, missing) for place, one in enumerate(runs)]
     return Drawing(
         height=top + LANE * len(lanes) + 22,
         lanes=lanes,
@@ -112,7 +113,7 @@ def _scale_of(view: TimelineView, runs: Sequence[RunLaneView], *, is_one: bool) 
     return _Scale(began, max(ended, began + timedelta(milliseconds=1)))
 
 
-def _lane(run: RunLaneView, scale: _Scale, y: int, now: datetime) -> Lane:
+def _lane(run: RunLaneView, scale: _Scale, y: int, now: datetime, turns_done: int | None) -> Lane:
     ended = run.ended_at or now
     began = run.began_at or ended
     name = f"run {run.number}"
@@ -121,10 +122,10 @@ def _lane(run: RunLaneView, scale: _Scale, y: int, now: datetime) -> Lane:
     ]
     if run.began_at is not None:
         took = duration(max(ended - began, timedelta(0)))
-        bars.append(scale.mark(began, ended, tone(run.status), f"{name}: {label(run.status)}, {took}"))
+        bars.append(scale.mark(began, ended, tone(run.status), f"{name}: {_status(run)}, {took}"))
     return Lane(
         y=y,
-        text=_lane_text(run, now),
+        text=_lane_text(run, now, turns_done),
         status=run.status,
         number=run.number,
         bars=bars,
@@ -137,13 +138,25 @@ def _lane(run: RunLaneView, scale: _Scale, y: int, now: datetime) -> Lane:
 LABELS = {"turn": "turn ", "step": "step ", "wait": "waited for "}
 
 
-def _lane_text(run: RunLaneView, now: datetime) -> str:
-    parts = [f"Run {run.number}", label(run.status)]
+def _lane_text(run: RunLaneView, now: datetime, turns_done: int | None) -> str:
+    """`turns_done` is given if not all turns are drawn: how many the task has."""
+    parts = [f"Run {run.number}", _status(run)]
     if run.began_at is not None:
-        parts.append(duration(max((run.ended_at or now) - run.began_at, timedelta(0))))
+        waited = sum(((one.ended_at or now) - one.began_at for one in run.waits), timedelta(0))
+        worked = duration(max((run.ended_at or now) - run.began_at - waited, timedelta(0)))
+        parts.append(f"{worked} of work" if run.waits else worked)
     if run.turns:
-        parts.append(f"{len(run.turns)} turn{'s' if len(run.turns) > 1 else ''}")
+        drawn = plural(len(run.turns), "turn")
+        if turns_done is not None:
+            drawn = f"of {turns_done:,} turns of the task, the newest {len(run.turns):,} drawn"
+        parts.append(drawn)
     return " · ".join(parts)
+
+
+def _status(run: RunLaneView) -> str:
+    """A run that was saved before its time limit waits for its wake, not for a restart."""
+    is_woken = bool(run.waits) and run.waits[-1].name == "wake" and run.waits[-1].ended_at is None
+    return "paused until its wake" if is_woken else label(run.status)
 
 
 def _marks(spans: Iterable[SpanView], scale: _Scale, kind: str, now: datetime, words: str) -> list[Mark]:
@@ -153,7 +166,7 @@ def _marks(spans: Iterable[SpanView], scale: _Scale, kind: str, now: datetime, w
         if not scale.shows(span.began_at, ended):
             continue
         took = "" if span.ended_at is None else f", {duration(max(ended - span.began_at, timedelta(0)))}"
-        steps = "" if kind != "turn" else f", {span.steps} steps" if span.steps != 1 else ", 1 step"
+        steps = "" if kind != "turn" else f", {plural(span.steps, 'step')}"
         after = duration(max(span.began_at - scale.began, timedelta(0)))
         failed = ", failed" if span.is_failed else ""
         title = f"{words}{span.name}{failed}, after {after}{took}{steps}"
@@ -201,7 +214,7 @@ def _ticks(view: TimelineView, scale: _Scale) -> list[Mark]:
 def _summary(view: TimelineView, runs: Sequence[RunLaneView]) -> str:
     parts = [f"run {one.number} {label(one.status)}" for one in runs]
     restarts = len(view.restarts)
-    between = f"; {restarts} restart{'s' if restarts > 1 else ''} of the gateway" if restarts else ""
+    between = f"; {plural(restarts, 'restart')} of the gateway" if restarts else ""
     return f"Timeline of {view.name}: {', '.join(parts) or 'no run yet'}{between}"
 
 

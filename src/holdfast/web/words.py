@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,6 +64,10 @@ _TONES = {
         BAD,
     ),
 }
+# How the gateway refuses parameters, and a change that comes too late.
+_INVALID = re.compile(r"invalid \S+ params: at (?:root|/(?P<name>\S+)): (?P<problem>.+)", re.DOTALL)
+_MISSING = re.compile(r"must have required property '(\w+)'")
+_NOT_NOW = re.compile(r"(?P<noun>[a-z ]+) \S+ is (?P<status>[\w ]+) and cannot become \w+( again)?")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -122,6 +127,36 @@ def lasted(began: datetime | None, ended: datetime | None) -> str:
 
 def count(number: float | None) -> str:
     return NONE if number is None else f"{number:,}"
+
+
+def noun(number: float, one: str, many: str = "") -> str:
+    """The noun after a count; `many` if its plural is not made with an s."""
+    return one if number == 1 else many or f"{one}s"
+
+
+def plural(number: float, one: str, many: str = "") -> str:
+    """A count with its noun: `1 run`, `1,224 runs`."""
+    return f"{count(number)} {noun(number, one, many)}"
+
+
+def in_plain_words(refusal: str) -> str:
+    """A refusal of the gateway as a person reads it, who knows neither methods nor parameters."""
+    if found := _INVALID.match(refusal):
+        name, problem = found["name"], found["problem"]
+        if missing := _MISSING.match(problem):
+            return f"the field “{missing[1]}” is missing"
+        if "matching regex" in problem:
+            problem = "has characters or a form that is not allowed here"
+        elif "length <=" in problem:
+            problem = f"is too long: at most {problem.rpartition(' ')[2]} characters"
+        elif "length >=" in problem:
+            problem = "must not be empty"
+        else:
+            problem = problem.replace("`", "")
+        return f"the field “{name}” {problem}" if name else problem
+    if found := _NOT_NOW.match(refusal):
+        return f"this {found['noun']} is {label(found['status'])} already"
+    return refusal
 
 
 def percent(share: float) -> str:

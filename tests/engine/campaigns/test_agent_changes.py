@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,11 +15,19 @@ from holdfast.core.agent import AgentStatus, CampaignAgent
 from holdfast.core.campaign import Campaign, Phase
 from holdfast.core.clock import Clock
 from holdfast.core.errors import Conflict, NotFound, NotYours
-from holdfast.core.transitions import ItemStatus, RunStatus
-from holdfast.engine.campaigns.agent_changes import pausing_agent, restarting_agent, resuming_agent
+from holdfast.core.task import Failure
+from holdfast.core.transitions import EffectStatus, ItemStatus, RunStatus
+from holdfast.engine.campaigns.agent_changes import (
+    AgentRestartRequest,
+    pausing_agent,
+    restarting_agent,
+    resuming_agent,
+)
+from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.builders import an_effect
 from tests.engine.campaigns.campaign_world import (
     CampaignWorker,
     a_spec,
@@ -138,13 +147,16 @@ async def test_a_restart_cancels_the_run_and_goes_on_from_what_was_saved(stage: 
     await check(stage.store, campaign)
 
 
-async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(parts: Parts) -> None:
+@pytest.mark.parametrize("later", [timedelta(seconds=1), timedelta(hours=-1)])
+async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(
+    parts: Parts, later: timedelta
+) -> None:
     worker = await worker_of(parts, 1)
     await worker.take()
     task_id = await saved(worker)
     asked = restarting_agent(worker.campaign.id, AGENT, now=parts.clock.now())
     assert isinstance(parts.clock, FakeClock)
-    parts.clock.advance(seconds=1)
+    parts.clock.set(parts.clock.now() + later)
 
     await parts.store.write(asked)
     await worker.stopped(FIRST)
@@ -154,6 +166,90 @@ async def test_a_restart_that_runs_again_after_its_own_commit_restarts_once(part
 
     assert again.item_status is ItemStatus.RUNNING
     assert await runs_of(parts.store, task_id) == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
+    await check(parts.store, worker.campaign)
+
+
+async def test_an_agent_is_restarted_after_the_clock_was_set_back(parts: Parts) -> None:
+    worker = await worker_of(parts, 1)
+    assert isinstance(parts.clock, FakeClock)
+    parts.clock.advance(hours=2)
+    await worker.take()
+    task_id = await saved(worker)
+    parts.clock.set(parts.clock.now() - timedelta(hours=1))
+
+    agent = await change(parts.store, parts.clock, "restart")
+    asked = await parts.ledger.get(task_id)
+    await worker.stopped(FIRST)
+    await worker.take()
+    await worker.finish(FIRST)
+
+    assert agent.item_status is ItemStatus.PENDING
+    assert asked.cancel_requested_at is not None
+    assert await runs_of(parts.store, task_id) == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
+    await check(parts.store, worker.campaign)
+
+
+async def test_a_restart_of_a_run_that_is_over_leaves_the_next_one_alone(parts: Parts) -> None:
+    worker = await worker_of(parts, 1)
+    await worker.take()
+    task_id = await saved(worker)
+    request = AgentRestartRequest(run_id=worker.held[FIRST].claim.run_id)
+    await change(parts.store, parts.clock, "restart")
+    await worker.stopped(FIRST)
+    await worker.take()
+
+    agent = await change(parts.store, parts.clock, "restart", request=request)
+
+    assert agent.item_status is ItemStatus.RUNNING
+    assert (await parts.ledger.get(task_id)).cancel_requested_at is None
+
+
+async def waiting_on_a_child(worker: CampaignWorker) -> tuple[str, ClaimedRun]:
+    """Its task has had an effect, and waits for a task that it started and that a worker runs."""
+    claimed = worker.held.pop(FIRST)
+    paid = an_effect(
+        task_id=claimed.task.id,
+        run_id=claimed.claim.run_id,
+        fence=claimed.claim.fence,
+        status=EffectStatus.DONE,
+    )
+    await worker.parts.store.write(lambda tx: tx.effects.create(paid))
+    child = await worker.parts.carry(parent_task_id=claimed.task.id)
+    await worker.parts.claims.wait(claimed.claim, waits_on=f"child:{child.task.id}")
+    return claimed.task.id, child
+
+
+@pytest.mark.parametrize("how", ["restart", "pause", "retry", "campaign"])
+async def test_an_agent_waits_for_a_child_that_still_stops_and_keeps_what_it_saved(
+    parts: Parts, how: str
+) -> None:
+    worker = await worker_of(parts, 1)
+    campaigns = Campaigns(parts.store, parts.clock)
+    await worker.take()
+    task_id, child = await waiting_on_a_child(worker)
+
+    if how == "restart":
+        await change(parts.store, parts.clock, "restart")
+    elif how == "pause":
+        await change(parts.store, parts.clock, "pause")
+        await change(parts.store, parts.clock, "resume")
+    elif how == "retry":
+        await parts.ledger.cancel(task_id, reason="try again")
+        await campaigns.retry("rd-os")
+    else:
+        await campaigns.pause("rd-os", stop=True)
+        await campaigns.start("rd-os")
+    too_early = await worker.start()
+    meanwhile = await statuses(parts.store, worker.campaign)
+    stopped = Failure(kind="cancelled", message="asked")
+    await parts.ledger.fail(child.claim, stopped, status=RunStatus.CANCELLED)
+    then = await worker.start()
+
+    (row,) = await rows_of(parts.store, worker.campaign)
+    assert (too_early, then) == (0, 1)
+    assert meanwhile == {FIRST: "pending"}
+    assert (row.status, row.task_id, row.attempt) == (ItemStatus.RUNNING, task_id, 1)
+    assert "started anew" not in (row.note or "")
     await check(parts.store, worker.campaign)
 
 

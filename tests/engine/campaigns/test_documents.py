@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,13 +14,15 @@ from holdfast.core.progress import ItemCounts, Rate
 from holdfast.engine.campaigns.documents import (
     MAX_CONTEXT_BYTES,
     ContextDocument,
+    PhaseDocument,
     context_of,
     in_words,
     read_context,
     read_phase_document,
 )
-from holdfast.engine.campaigns.report import BatchProgress, PhaseProgress
+from holdfast.engine.campaigns.report import BatchProgress, PhaseProgress, progress_of
 from holdfast.engine.campaigns.saving import prepared_milestone, saving
+from holdfast.engine.claims.boots import Life
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.store import Store, Tx
 from holdfast.testing import FakeClock
@@ -217,6 +220,19 @@ def test_a_priority_in_words(counts: ItemCounts, words: str) -> None:
     assert in_words(counts) == words
 
 
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (ItemCounts(total=3, done=3), "100% done ✅"),
+        (ItemCounts(total=50, done=48, failed=2), "96% done, 2 failed ❌"),
+        (ItemCounts(total=50, done=49), "98% done, 1 not done ❌"),
+        (ItemCounts(total=10), "0% done, 10 not done ❌"),
+    ],
+)
+def test_a_priority_of_a_campaign_that_has_ended(counts: ItemCounts, words: str) -> None:
+    assert in_words(counts, has_ended=True) == words
+
+
 async def test_the_context_names_what_needs_attention_and_the_last_checkpoint(parts: Parts) -> None:
     campaign = await begun(parts.store, parts.clock, a_spec(Phase(name="analysis", task="analyse")), items(2))
     worker = CampaignWorker(parts, campaign)
@@ -238,3 +254,129 @@ async def test_the_context_names_what_needs_attention_and_the_last_checkpoint(pa
     assert found.current_focus == "P2 batch-001 (0/2 done)"
     assert found.next_up is None
     assert found.eta is None
+
+
+THREE = tuple(Phase(name=name, task=name) for name in ("analysis", "migration", "validation"))
+
+
+async def context(parts: Parts, campaign: Campaign) -> ContextDocument:
+    now = await campaign_of(parts.store, campaign.id)
+    return await parts.store.read(lambda tx: read_context(tx, now, now=parts.clock.now()))
+
+
+async def failed_campaign(parts: Parts) -> Campaign:
+    """One of 20 items failed in the first of three phases; the others are done in all of them."""
+    worker = CampaignWorker(parts, await begun(parts.store, parts.clock, a_spec(*THREE), items(20)))
+    await worker.take()
+    await worker.fail("repo-007/analysis")
+    await worker.finish_all()
+    return await campaign_of(parts.store, worker.campaign.id)
+
+
+async def test_the_context_of_a_campaign_that_failed_says_so(parts: Parts, clock: FakeClock) -> None:
+    campaign = await failed_campaign(parts)
+    clock.advance(minutes=22)
+
+    found = await context(parts, campaign)
+
+    assert found.phase == "analysis"
+    assert (found.overall.done, found.overall.failed, found.overall.pending) == (19, 1, 0)
+    assert found.by_priority == {"P2": "95% done, 1 failed ❌"}
+    assert found.eta is None
+    assert found.issues == [
+        "ended as failed, 1 item failed: holdfast campaign retry rd-os",
+        "1 item cannot start in migration: a phase before it failed",
+        "1 item cannot start in validation: a phase before it failed",
+    ]
+
+
+async def test_no_document_of_an_ended_campaign_has_an_estimate(parts: Parts) -> None:
+    campaign = await failed_campaign(parts)
+    now = parts.clock.now()
+
+    for phase in ("analysis", "migration", "validation"):
+        document, file_document = await parts.store.read(
+            partial(_both_documents, campaign=campaign, now=now, phase=phase)
+        )
+
+        assert document.eta is None
+        assert "🏃" not in document.by_priority["P2"]
+        assert file_document.rate.estimated_completion is None
+    progress = await parts.store.read(lambda tx: progress_of(tx, campaign, now=now))
+    assert [(one.rate.left, one.rate.eta) for one in progress.phases] == [(0, None)] * 3
+
+
+def _both_documents(
+    tx: Tx, campaign: Campaign, now: datetime, phase: str
+) -> tuple[ContextDocument, PhaseDocument]:
+    return (
+        read_context(tx, campaign, now=now, phase=phase),
+        read_phase_document(tx, campaign, now=now, phase=phase),
+    )
+
+
+async def test_a_paused_campaign_has_no_estimate_until_it_goes_on(parts: Parts, clock: FakeClock) -> None:
+    campaigns = Campaigns(parts.store, clock)
+    worker = CampaignWorker(
+        parts, await begun(parts.store, clock, a_spec(Phase(name="analysis", task="analyse")), items(20))
+    )
+    await worker.take()
+    clock.advance(minutes=1)
+    for number in range(1, 11):
+        await worker.finish(f"repo-{number:03d}/analysis")
+    running = await context(parts, worker.campaign)
+    await campaigns.pause("rd-os", reason="the night")
+    paused = await context(parts, worker.campaign)
+    clock.advance(hours=10)
+    await campaigns.start("rd-os")
+    clock.advance(minutes=1)
+    for number in range(11, 16):
+        await worker.finish(f"repo-{number:03d}/analysis")
+
+    resumed = await context(parts, worker.campaign)
+
+    assert running.eta is not None
+    assert paused.eta is None
+    # Five in the minute since it went on, and five are left.
+    assert resumed.eta == (clock.now() + timedelta(minutes=1)).replace(microsecond=0)
+    assert (await campaign_of(parts.store, worker.campaign.id)).ran_since == clock.now() - timedelta(
+        minutes=1
+    )
+
+
+async def test_the_time_in_which_no_process_lived_does_not_count(parts: Parts, clock: FakeClock) -> None:
+    worker = CampaignWorker(
+        parts, await begun(parts.store, clock, a_spec(Phase(name="analysis", task="analyse")), items(20))
+    )
+    await worker.take()
+    clock.advance(minutes=40)
+    await parts.store.write(lambda tx: tx.boots.end(parts.life.id, now=clock.now()))
+    await worker.finish("repo-011/analysis")
+    dead = await context(parts, worker.campaign)
+    await Life.begin(parts.store, clock, locks=None)
+    clock.advance(minutes=2)
+    for number in range(1, 11):
+        await worker.finish(f"repo-{number:03d}/analysis")
+
+    found = await context(parts, worker.campaign)
+
+    assert dead.eta is None
+    # Eleven in the two minutes since a process lives again, and nine are left.
+    assert found.eta == (clock.now() + 9 / 11 * timedelta(minutes=2)).replace(microsecond=0)
+
+
+async def test_items_that_wait_for_a_failed_phase_are_not_left_to_do(parts: Parts) -> None:
+    campaign = await begun(parts.store, parts.clock, a_spec(*THREE, concurrency=20), items(20))
+    worker = CampaignWorker(parts, campaign)
+    await worker.take()
+    for number in range(1, 20):
+        await worker.fail(f"repo-{number:03d}/analysis")
+    await worker.finish("repo-020/analysis")
+    await worker.take()
+
+    found = await context(parts, campaign)
+    progress = await parts.store.read(lambda tx: progress_of(tx, campaign, now=parts.clock.now()))
+
+    assert found.phase == "migration"
+    assert [one.rate.left for one in progress.phases] == [0, 1, 1]
+    assert found.issues[0] == "19 items failed: holdfast campaign retry rd-os"

@@ -213,6 +213,34 @@ async def test_running_items_are_stopped_first_and_nothing_starts_meanwhile(
     assert await at.worker.start() == 2
 
 
+@pytest.mark.parametrize("how", ["running", "failed"])
+async def test_a_restore_waits_until_the_tasks_that_an_item_started_have_stopped(
+    parts: Parts, clock: FakeClock, how: str
+) -> None:
+    at = await Restoring.begin(parts, clock, 1, Phase(name="analysis", task="analyse"))
+    milestone = await at.milestone()
+    await at.worker.take()
+    parent = at.worker.held["repo-001/analysis"].task.id
+    child = await parts.carry(parent_task_id=parent)
+    if how == "failed":
+        await at.worker.fail("repo-001/analysis")
+
+    first = await at.restore(milestone)
+    asked = await parts.ledger.get(child.task.id)
+    if how == "running":
+        await at.stop("repo-001/analysis")
+    second = await at.restore(milestone)
+    stopped = Failure(kind="cancelled", message="as was asked")
+    await parts.ledger.fail(child.claim, stopped, status=RunStatus.CANCELLED)
+    last = await at.restore(milestone)
+
+    assert [one.stopping for one in (first, second, last)] == [1, 1, 0]
+    assert [one.is_over for one in (first, second, last)] == [False, False, True]
+    # It hears of it at the end of the task that started it.
+    assert (asked.cancel_requested_at is None) == (how == "running")
+    await at.check()
+
+
 async def test_a_paused_campaign_stays_paused(parts: Parts, clock: FakeClock) -> None:
     at = await Restoring.begin(parts, clock)
     milestone = await at.milestone()

@@ -7,13 +7,14 @@ import pytest
 from holdfast.core.campaign import Phase
 from holdfast.core.errors import NotFound
 from holdfast.core.events import EventKind
-from holdfast.core.transitions import CampaignStatus, ItemStatus
+from holdfast.core.transitions import CampaignStatus, EffectStatus, ItemStatus
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.engine.ledger.retention import Pruner
 from holdfast.engine.program.forks import fork
 from holdfast.engine.recovery.operator_retry import retrying_task
 from holdfast.store.events import START
 from holdfast.testing import FakeClock
+from tests.builders import an_effect
 from tests.engine.campaigns.campaign_world import (
     CampaignWorker,
     a_spec,
@@ -25,6 +26,7 @@ from tests.engine.campaigns.campaign_world import (
     statuses,
 )
 from tests.engine.parts import Parts
+from tests.engine.tables import execute
 
 ONE = Phase(name="analysis", task="analyse")
 
@@ -136,11 +138,67 @@ async def test_retention_never_makes_a_done_item_run_again(parts: Parts, clock: 
     await Campaigns(parts.store, parts.clock).retry("rd-os")
     held = await worker.take()
 
-    assert pruned.tasks == 2
+    assert pruned.tasks == 1
     assert held == {"repo-002/analysis"}
     rows = await rows_of(parts.store, worker.campaign)
-    assert [row.note for row in rows] == [None, "started anew: its task was removed by retention"]
+    assert [row.note for row in rows] == [None, "started anew: nothing was saved"]
     await parts.store.read(lambda tx: recount(tx, worker.campaign))
+
+
+@pytest.mark.parametrize("effects", [0, 1])
+async def test_an_item_whose_damaged_task_had_effects_fails_before_a_retry_repeats_them(
+    parts: Parts, effects: int
+) -> None:
+    worker = CampaignWorker(parts, await begun(parts.store, parts.clock, a_spec(ONE), items(1)))
+    campaigns = Campaigns(parts.store, parts.clock)
+    await worker.take()
+    claim = worker.held["repo-001/analysis"].claim
+    await parts.journal.save_step(claim, "clone", 1)
+    child = await parts.carry(parent_task_id=claim.task_id)
+    of_child = {"task_id": child.task.id, "run_id": child.claim.run_id, "fence": child.claim.fence}
+    for _ in range(effects):
+        sent = an_effect(status=EffectStatus.DONE, **of_child)
+        await parts.store.write(lambda tx, sent=sent: tx.effects.create(sent))  # type: ignore[misc]
+    await parts.ledger.finish(child.claim)
+    await worker.fail("repo-001/analysis")
+    execute(parts.store, "UPDATE runs SET number = 7")
+
+    await campaigns.retry("rd-os")
+    started = await worker.start()
+
+    (row,) = await rows_of(parts.store, worker.campaign)
+    if effects:
+        assert (started, row.status, row.attempt, row.task_id) == (0, ItemStatus.FAILED, 1, claim.task_id)
+        assert row.error is not None
+        assert "cannot go on, and has effects" in row.error
+        assert row.error.endswith("a retry of this item starts it anew and does them again")
+        await campaigns.retry("rd-os")
+        await worker.start()
+        (row,) = await rows_of(parts.store, worker.campaign)
+    assert (row.status, row.attempt) == (ItemStatus.RUNNING, 2)
+    assert row.note is not None
+    assert row.note.startswith("started anew: ")
+    await parts.store.read(lambda tx: recount(tx, worker.campaign))
+
+
+async def test_an_item_whose_task_is_gone_fails_before_a_retry_starts_it_anew(parts: Parts) -> None:
+    worker = await failed(parts, 1)
+    campaigns = Campaigns(parts.store, parts.clock)
+    for table in ("runs", "tasks"):
+        execute(parts.store, f"DELETE FROM {table}")
+
+    await campaigns.retry("rd-os")
+    first = await worker.start()
+    (told,) = await rows_of(parts.store, worker.campaign)
+    await campaigns.retry("rd-os")
+    second = await worker.start()
+
+    (row,) = await rows_of(parts.store, worker.campaign)
+    assert (first, second) == (0, 1)
+    assert told.status is ItemStatus.FAILED
+    assert told.error is not None
+    assert "is no longer in the ledger, and may have had effects" in told.error
+    assert (row.status, row.attempt) == (ItemStatus.RUNNING, 2)
 
 
 async def test_an_operators_retry_of_a_task_lets_its_item_and_its_campaign_go_on(parts: Parts) -> None:

@@ -12,7 +12,7 @@ from holdfast.app.campaigns import LazyCampaignStarter
 from holdfast.core.campaign import Item, Phase
 from holdfast.core.transitions import CampaignStatus
 from holdfast.engine.campaigns.report import progress_of
-from holdfast.engine.campaigns.starting import starting_items
+from holdfast.engine.campaigns.starting import ending_campaign, starting_items
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.progress.starter import CampaignStarter
 from holdfast.store import Store, Write
@@ -114,6 +114,21 @@ async def test_a_frozen_starter_passes_no_limit_when_it_wakes_up(parts: Parts) -
 
     assert woken.started == 0
     await parts.store.read(lambda tx: recount(tx, worker.campaign))
+
+
+async def test_a_campaign_ends_no_earlier_than_its_last_item(parts: Parts, clock: FakeClock) -> None:
+    worker = CampaignWorker(parts, await begun(parts.store, parts.clock, a_spec(ONE), items(1)))
+    await worker.take()
+    # This process takes the time, then waits for the campaign's lock while another one commits a later end.
+    late = ending_campaign(worker.campaign.id, now=parts.clock.now())
+    clock.advance(seconds=2)
+    await worker.finish("repo-001/analysis")
+
+    ended = await parts.store.write(late)
+
+    assert ended.status is CampaignStatus.DONE
+    assert ended.ended_at == parts.clock.now()
+    await parts.store.read(lambda tx: recount(tx, ended))
 
 
 class NotingStore(WrappingStore):

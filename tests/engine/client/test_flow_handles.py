@@ -213,6 +213,8 @@ def test_flows_are_read_from_the_settings_with_the_names_of_their_tasks(
     assert check.arguments == {"path": None, "raw": {"from": "London"}}
     with pytest.raises(SettingsError, match=r"args.goal: shop_tasks:build has no such parameter"):
         in_home(tmp_path, YAML.replace("target: app", "goal: app"))
+    with pytest.raises(SettingsError, match=r"nodes.build.args: shop_tasks:build needs target"):
+        in_home(tmp_path, YAML.replace("target: app", ""))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +225,14 @@ def test_flows_are_read_from_the_settings_with_the_names_of_their_tasks(
         ("release: {nodes: {a: {task: t, needs: [a]}}}", "it needs itself"),
         ("release: {nodes: {a: {task: t, needs: [b]}, b: {task: t, needs: [a]}}}", "in a circle"),
         ("release: {nodes: {a: {task: t, args: {x: {from: b}}}}}", "which is no node"),
+        ("release: {nodes: {a: {task: t}, b: {task: t, args: {x: {from: 5}}}}}", "args.x of node b: `from`"),
+        ("release: {nodes: {a: {task: t}, b: {task: t, args: {x: [{from: null, path: y}]}}}}", "args.x.0 of"),
+        ("release: {nodes: {a: {task: t}, b: {task: t, args: {x: {from: a, path: [null]}}}}}", "path is a"),
+        ("release: {nodes: {a: {task: t}, b: {task: t, args: {x: {from: a, path: [1.5]}}}}}", "path is a"),
+        ("release: {nodes: {a: {task: t}, b: {task: t, args: {x: {from: a, path: [true]}}}}}", "path is a"),
+        ("release: {nodes: {a: {task: t}, b: {task: t, args: {x: {from: a, path: {x: 1}}}}}}", "path is a"),
+        ("release: {nodes: {a: {task: cron.command}}}", "only schedules make tasks of cron.command"),
+        ("release: {nodes: {a: {task: agent.main}}}", "task of node a: a task of an agent belongs to"),
         ("release: {nodes: {a: {task: t}, a: {task: t}}}", "given twice"),
         ("release: {nodes: {a: {needs: []}}}", r"workflows.release.nodes .* task must be set"),
         ("release: {nodes: {a: {task: t, speed: 3}}}", "it has no key speed: remove that key"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.message import Message
+from holdfast.core.schedule_spec import Schedule, ScheduleSource, ScheduleSpec
 from holdfast.core.task import Origin
 from holdfast.core.transitions import (
     DeliveryStatus,
@@ -255,6 +256,27 @@ def test_old_firings_go_but_never_the_last_of_a_schedule(store: Store) -> None:
     assert prune(store, now=later(days=89)).firings == 0
     assert prune(store).firings == 3
     assert store.read_now(lambda tx: tx.firings.last_of("tides")) == firings[-1]
+
+
+def test_the_last_firing_of_a_schedule_that_is_gone_goes_too(store: Store) -> None:
+    kept = Schedule(
+        name="tides",
+        source=ScheduleSource.RUNTIME,
+        owner="system",
+        spec=ScheduleSpec(),
+        created_at=START,
+        updated_at=START,
+    )
+    firings = [
+        a_firing(schedule="tides", status=F.DONE, schedule_made_at=START),
+        a_firing(schedule="removed", status=F.DONE, schedule_made_at=START),
+        a_firing(schedule="not declared yet", status=F.DONE),
+    ]
+    store.write_now(lambda tx: tx.schedules.create(kept))
+    store.write_now(lambda tx: [tx.firings.create(one) for one in firings])
+
+    assert prune(store).firings == 1
+    assert store.read_now(lambda tx: tx.firings.page("removed")) == []
 
 
 @pytest.mark.parametrize("status", [F.DUE, F.RUNNING, F.REQUEUED])

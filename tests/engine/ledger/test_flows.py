@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     RevisionMismatch,
 )
 from holdfast.core.events import EventKind
-from holdfast.core.flow import Flow, FlowMode
+from holdfast.core.flow import Flow, FlowMode, NeededResult
 from holdfast.core.task import Failure, NotifyPolicy
 from holdfast.core.transitions import FlowStatus, TaskStatus
 from holdfast.engine.ledger.batched_ends import GoodEnd, ending
@@ -49,6 +49,7 @@ from holdfast.testing import FakeClock, RepeatingStore
 from tests.builders import later
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.flows import (
+    BROKEN,
     RELEASE,
     FlowWorker,
     a_definition,
@@ -333,6 +334,21 @@ async def test_a_damaged_node_keeps_no_task_from_ending_and_blocks_its_flow(
     assert isinstance(outcome, FlowCancelled)
 
 
+async def test_a_missing_node_is_found_by_the_check_that_the_flow_advises(
+    store: Store, clock: FakeClock, worker: FlowWorker
+) -> None:
+    flow = await start(store, clock)
+    await start(store, clock, a_definition(a_node("other")))
+    execute(store, f"DELETE FROM flow_nodes WHERE flow_id = '{flow.id}' AND place = '00000'")
+    await worker.finish("build")
+
+    blocked = await flow_of(store, flow.id)
+
+    assert blocked.failure is not None
+    assert "holdfast store verify" in blocked.failure.message
+    assert store.verify() == [f"flow {flow.id} is damaged: it has 3 of its 4 nodes"]
+
+
 async def test_a_damaged_or_missing_flow_keeps_no_task_from_ending(
     store: Store, clock: FakeClock, worker: FlowWorker
 ) -> None:
@@ -387,6 +403,11 @@ async def test_a_cancel_is_sticky_stops_what_runs_and_ends_the_flow_with_its_las
     assert (await statuses(store, flow.id))["publish"] == "pending", "nothing starts any more"
     with pytest.raises(Refused, match="which is cancelled"):
         await _retry_after_cancel(store, clock, worker)
+    stopped = await start(store, clock, a_definition(a_node("queued")), key="queued")
+    await store.write(cancelling_flow(stopped.id, reason="a freeze", now=clock.now()))
+    task = (await tasks_of(store, stopped.id))["queued"]
+    with pytest.raises(Refused, match="which is cancelled"):  # not the advice to add --cancelled
+        await store.write(retrying_task(task.id, now=clock.now()))
     again = await store.write(cancelling_flow(flow.id, reason="again", now=later(hours=2)))
     assert isinstance(again, FlowAlreadyEnded)
 
@@ -471,6 +492,18 @@ async def test_a_task_may_not_join_a_flow_that_starts_its_own_nor_one_of_another
         )
 
 
+def a_result_in(**use: Any) -> NewFlow:
+    """A flow whose second node takes the result of the first one."""
+    takes = NeededResult(node="a", **use)
+    arguments = {"x": None, "rows": [1]}
+    return NewFlow(definition=a_definition(a_node("a"), a_node("b", arguments=arguments, results=(takes,))))
+
+
+def test_a_result_may_fill_a_place_of_the_arguments_or_a_new_name() -> None:
+    for to in (("x",), ("new",), ("rows", 0)):
+        creating_flow(a_result_in(to=to), now=later())
+
+
 @pytest.mark.parametrize(
     ("new", "why"),
     [
@@ -490,6 +523,14 @@ async def test_a_task_may_not_join_a_flow_that_starts_its_own_nor_one_of_another
             "in a circle: a → c → b → a",
         ),
         (NewFlow(definition=a_definition(a_node("a", arguments=[1]))), "an object of names and values"),
+        (a_result_in(to=()), "to is empty"),
+        (a_result_in(to=("x", "y")), r"no place for 'y' of to \['x', 'y'\]"),
+        (a_result_in(to=("rows", 1)), "no place for 1"),
+        (a_result_in(to=("rows", "0")), "no place for '0'"),
+        (a_result_in(to=(0,)), "no place for 0"),
+        (a_result_in(to="x"), "to is a list of names"),
+        (a_result_in(to=(True,)), "to is a list of names"),
+        (a_result_in(to=("x",), path=(None,)), "path is a list of names"),
         (NewFlow(definition=a_definition(a_node("a", runtime="acp"))), "only a producer runs acp"),
         (NewFlow(definition=a_definition(a_node("a", priority=99))), "priority of node a"),
     ],
@@ -528,7 +569,7 @@ async def test_a_controller_updates_its_flow_by_revisions_and_a_conflict_is_expl
     assert (running.current_step, running.contents) == ("book", flow.contents)
     assert (waiting.status, waiting.wait) == (FlowStatus.WAITING, b'{"for":"the visa"}')
     assert (conflict.value.expected, conflict.value.found) == (2, 3)
-    assert "another update came first" in str(conflict.value)
+    assert "another change came first" in str(conflict.value)
     assert "with revision 3" in str(conflict.value)
     assert (resumed.wait, resumed.contents) == (None, b'{"city":"Bergen"}')
     assert blocked.status is FlowStatus.BLOCKED
@@ -589,6 +630,30 @@ async def test_a_controllers_flow_that_a_task_blocks_goes_on_when_the_flow_is_re
 
     assert (retried.status, retried.waits_on) == (FlowStatus.RUNNING, "controller:planner")
     assert await worker.take() == {"one"}
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled"])
+async def test_a_parent_is_retried_without_a_child_whose_flow_has_ended_meanwhile(
+    store: Store, clock: FakeClock, parts: Parts, worker: FlowWorker, how: str
+) -> None:
+    flow = await controlled_flow(store, clock)
+    parent = await parts.create(name="parent", owner="ada")
+    await worker.take()
+    child = await parts.create(name="child", flow_id=flow.id, parent_task_id=parent.id)
+    await parts.ledger.fail(worker.held.pop("parent").claim, BROKEN)
+    flow = await flow_of(store, flow.id)
+    if how == "finished":
+        change = FlowChange(to=FlowStatus.SUCCEEDED)
+        await store.write(updating_flow(flow.id, change, revision=flow.revision, now=clock.now()))
+    else:
+        await store.write(cancelling_flow(flow.id, reason="enough", now=clock.now()))
+
+    retried = await store.write(retrying_task(parent.id, now=clock.now()))
+
+    left = await store.read(lambda tx: tx.tasks.get(child.id))
+    assert (retried.task.status, left.status) == (TaskStatus.QUEUED, TaskStatus.CANCELLED)
+    assert (await flow_of(store, flow.id)).live == 0
+    assert_ledger_is_whole(store)
 
 
 # --- mirrors

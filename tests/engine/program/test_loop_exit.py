@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -171,3 +173,46 @@ def test_the_self_check_finds_an_interpreter_that_destroys_iterators_later(
     monkeypatch.setattr(loop_exit._Probe, "__aiter__", keep)
 
     assert not loop_exit.check()
+
+
+def test_an_iterator_that_is_destroyed_below_every_frame_was_not_left_on_purpose() -> None:
+    # In a process without pytest, whose frames are below those of each test.
+    program = textwrap.dedent("""\
+        import builtins
+        from holdfast.engine.program.loop_exit import was_left_on_purpose
+
+        class Watched:
+            def __del__(self):
+                write(1, f"{was_left_on_purpose()}\\n".encode())
+
+        # Destroyed at the interpreter's own end, when no frame is left.
+        from os import write
+        builtins.kept = Watched()
+        """)
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert (ended.stdout, ended.stderr) == ("False\n", "")
+
+
+@pytest.mark.slow
+def test_a_plain_script_that_crashes_a_task_everywhere_prints_nothing() -> None:
+    program = textwrap.dedent("""\
+        import asyncio
+        import holdfast as hf
+        from holdfast.testing import crash_everywhere
+
+        async def work(number):
+            return number
+
+        @hf.task
+        async def count(run: hf.Run) -> None:
+            async for turn in run.turns(max=2):
+                await turn.step(work, turn.number)
+
+        asyncio.run(crash_everywhere(count))
+        """)
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ended.stderr == ""

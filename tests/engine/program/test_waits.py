@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -49,6 +50,92 @@ async def test_a_short_sleep_stays_in_memory(stage: Stage) -> None:
     await stage.result(handle)
     assert stage.clock.now() - began_at == timedelta(seconds=30)
     assert await stage.events(handle, EventKind.RUN_WAITED) == []
+
+
+async def slept(run: hf.Run) -> object:
+    await run.sleep("1h")
+    return None
+
+
+async def asked(run: hf.Run) -> object:
+    return await run.ask("Go on?", timeout="1h", default=None)
+
+
+async def received(run: hf.Run) -> object:
+    return await run.receive("tides", timeout="1h", default=None)
+
+
+@pytest.mark.parametrize("wait", [slept, asked, received])
+async def test_a_wait_that_began_while_the_clock_was_a_year_ahead_ends_after_its_length(
+    stage: Stage, wait: Callable[[hf.Run], Awaitable[object]]
+) -> None:
+    @hf.task
+    async def waits(run: hf.Run) -> None:
+        await wait(run)
+
+    await stage.open(waits)
+    stage.clock.jump(days=365)
+    handle = await stage.start(waits())
+    await stage.settle()
+    stage.clock.jump(days=-365)
+    await stage.open(waits)
+
+    # The time that was set has to hold for 5 minutes, and the wait counts from then.
+    stage.clock.advance(minutes=5)
+    await stage.settle()
+    await stage.open(waits)  # a restart does not begin it anew
+    stage.clock.advance(minutes=59)
+    await stage.settle()
+    assert await handle.status() is TaskStatus.WAITING
+    stage.clock.advance(minutes=1)
+    await stage.settle()
+
+    assert await handle.status() is TaskStatus.SUCCEEDED
+    assert len(await stage.events(handle, EventKind.RUN_WAITED)) == 2
+
+
+async def test_a_wait_is_not_counted_anew_before_the_time_that_was_set_has_held(stage: Stage) -> None:
+    @hf.task
+    async def waits(run: hf.Run) -> None:
+        await run.sleep("1h")
+
+    await stage.open(waits)
+    handle = await stage.start(waits())
+    await stage.settle()
+    stage.clock.jump(days=-365)  # a machine that lost its clock, until NTP sets it
+    await stage.open(waits)
+    stage.clock.advance(minutes=4)
+    await stage.settle()
+    stage.clock.jump(days=365)
+    stage.clock.advance(minutes=55)
+    await stage.settle()
+
+    assert await handle.status() is TaskStatus.WAITING
+    assert len(await stage.events(handle, EventKind.RUN_WAITED)) == 1
+    stage.clock.advance(minutes=1)
+    await stage.settle()
+    assert await handle.status() is TaskStatus.SUCCEEDED
+
+
+async def test_a_retry_that_was_queued_while_the_clock_was_ahead_is_due_after_its_delay(stage: Stage) -> None:
+    @hf.task(attempts=2, backoff="1h")
+    async def fails(run: hf.Run) -> None:
+        raise ValueError
+
+    await stage.open(fails)
+    stage.clock.jump(days=365)
+    due_at = stage.clock.now() + timedelta(days=1)
+    planned, failed = await stage.start(fails(), due_at=due_at), await stage.start(fails())
+    await stage.settle()
+    delay = (await stage.runs(failed))[-1].due_at - stage.clock.now()
+    stage.clock.jump(days=-365)
+    await stage.open(fails)
+    stage.clock.advance(minutes=5)
+    await stage.settle()
+
+    assert (await stage.runs(failed))[-1].due_at == stage.clock.now() + delay
+    # Its requester named that time.
+    assert (await stage.runs(planned))[-1].due_at == due_at
 
 
 async def test_a_long_sleep_needs_no_process_and_is_counted_from_its_begin(stage: Stage) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from holdfast.api.wakes import WakeHistoryAsked, WakesAsked, list_wakes, read_history
 from holdfast.core.checkpoint import ResumeReason
-from holdfast.core.errors import RowDamaged
-from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.core.errors import PageDamaged, RowDamaged
+from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
+from holdfast.engine.recovery.wakes import WakeTimer, pausing_until_wake
 from holdfast.store import Store
 from holdfast.store.blobs import INLINE_BYTES
+from holdfast.store.checkpoints import CheckpointTable
+from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
 from tests.builders import plan_of
 from tests.engine.parts import Parts
@@ -30,6 +34,22 @@ def flip(store: Store, table: str, column: str, where: str) -> None:
         damaged[len(damaged) // 2] ^= 0x10
         flipped = literal(store, bytes(damaged))
     execute(store, f"UPDATE {table} SET {column} = {flipped} WHERE {where}")
+
+
+def lose(store: Store, tables: tuple[str, ...], task_id: str) -> None:
+    """Delete what these tables have of a task, although other rows refer to it."""
+    deletes = "; ".join(
+        f"DELETE FROM {one} WHERE {'id' if one == 'tasks' else 'task_id'} = '{task_id}'" for one in tables
+    )
+    if isinstance(store, SqliteStore):
+        off, on = "PRAGMA foreign_keys = OFF", "PRAGMA foreign_keys = ON"
+        store._writer.exclusively(
+            lambda session: session.connection.execute(  # type: ignore[attr-defined]
+                f"{off}; BEGIN; {deletes}; COMMIT; {on}"
+            )
+        )
+    else:
+        execute(store, f"SET LOCAL session_replication_role = replica; {deletes}")
 
 
 async def test_a_damaged_task_is_shown_but_never_worked_on(parts: Parts) -> None:
@@ -163,10 +183,81 @@ async def test_a_damaged_run_that_waits_keeps_no_other_from_waking(parts: Parts,
     assert [one.run.id for one in await parts.claims.take(10)] == [good.run.id]
 
 
+@pytest.mark.parametrize("column", ["digest", "task_id", "checkpoint_id"])
+async def test_a_damaged_wake_is_fired_and_keeps_no_other_from_firing(parts: Parts, column: str) -> None:
+    saved = [await saved_with_wake(parts) for _ in range(3)]
+    damaged = saved[1]
+    flip(parts.store, "wakes", column, f"task_id = '{damaged}'")
+
+    assert await timer_of(parts).run_once() == 3
+
+    claimed = await parts.claims.take(10)
+    assert {one.task.id for one in claimed} == set(saved)
+    for one in claimed:
+        await parts.ledger.finish(one.claim, "done")
+    assert {(await parts.ledger.get(task_id)).status for task_id in saved} == {TaskStatus.SUCCEEDED}
+
+
+async def test_a_task_with_a_damaged_wake_can_be_cancelled(parts: Parts) -> None:
+    task_id = await saved_with_wake(parts)
+    flip(parts.store, "wakes", "digest", f"task_id = '{task_id}'")
+
+    await parts.ledger.cancel(task_id, reason="no longer needed")
+
+    assert (await parts.ledger.get(task_id)).status is TaskStatus.CANCELLED
+
+
+@pytest.mark.parametrize("gone", [("tasks",), ("tasks", "runs"), ("runs",), ("run_checkpoints",)])
+async def test_a_wake_of_records_that_are_gone_keeps_no_other_from_firing(
+    parts: Parts, gone: tuple[str, ...]
+) -> None:
+    lost, *others = [await saved_with_wake(parts) for _ in range(3)]
+    lose(parts.store, gone, lost)
+
+    assert await timer_of(parts).run_once() == 3
+
+    assert {one.task.id for one in await parts.claims.take(10)} == set(others)
+    failed = await parts.store.read(lambda tx: tx.checkpoints.page(task_id=lost))
+    assert {one.status for one in failed} <= {CheckpointStatus.FAILED_RESUME}
+
+
+async def test_an_unreadable_page_under_one_wake_keeps_no_other_from_firing(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, *others = [await saved_with_wake(parts) for _ in range(3)]
+    free_woken = CheckpointTable.free_woken
+
+    def fails(self: CheckpointTable, checkpoint_id: str, wake_id: str, *, now: datetime) -> str | None:
+        task_id = free_woken(self, checkpoint_id, wake_id, now=now)
+        if task_id == bad:
+            raise PageDamaged("database disk image is malformed")
+        return task_id
+
+    monkeypatch.setattr(CheckpointTable, "free_woken", fails)
+
+    assert await timer_of(parts).run_once() == 2
+
+    assert {one.task.id for one in await parts.claims.take(10)} == set(others)
+    (wake,) = await parts.store.read(lambda tx: tx.wakes.pending(limit=10))
+    assert wake.task_id == bad
+
+
+async def test_a_damaged_wake_is_listed_with_the_others(parts: Parts) -> None:
+    saved = [await saved_with_wake(parts) for _ in range(3)]
+    flip(parts.store, "wakes", "digest", f"task_id = '{saved[1]}'")
+
+    page = await parts.store.read(lambda tx: list_wakes(tx, WakesAsked()))
+    history = await parts.store.read(lambda tx: read_history(tx, WakeHistoryAsked()))
+
+    assert {one.task_id: one.is_damaged for one in page.wakes} == {one: one == saved[1] for one in saved}
+    assert {one.task_id for one in history.wakes if one.is_damaged} == {saved[1]}
+
+
 async def test_verify_names_every_damaged_record(parts: Parts) -> None:
     claimed = await busy(parts)
     await parts.journal.save_step(claimed.claim, "large", LARGE)
     pause = await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
+    flip(parts.store, "wakes", "digest", f"task_id = '{await saved_with_wake(parts)}'")
     for table, column, key in (*DAMAGES, ("steps", "result", "name = 'read' AND task_id")):
         flip(parts.store, table, column, f"{key} = '{claimed.task.id}'")
     flip(parts.store, "run_checkpoints", "document", f"id = '{pause.checkpoints[0].id}'")
@@ -174,8 +265,19 @@ async def test_verify_names_every_damaged_record(parts: Parts) -> None:
 
     problems = parts.store.verify()
 
-    for noun in ("task", "run", "step", "plan", "artifact", "note", "checkpoint", "blob"):
+    for noun in ("task", "run", "step", "plan", "artifact", "note", "checkpoint", "blob", "wake"):
         assert any(problem.startswith(f"{noun} ") for problem in problems), f"no damaged {noun} was named"
+
+
+async def saved_with_wake(parts: Parts) -> str:
+    """The id of a task that waits for a wake, which is due."""
+    claimed, now = await parts.carry(), parts.clock.now()
+    await parts.store.write(pausing_until_wake(claimed.claim, due_at=now, now=now))
+    return str(claimed.task.id)
+
+
+def timer_of(parts: Parts) -> WakeTimer:
+    return WakeTimer(parts.store, parts.clock, parts.resumer)
 
 
 async def busy(parts: Parts) -> ClaimedRun:

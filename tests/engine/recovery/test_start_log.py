@@ -9,12 +9,14 @@ import pytest
 
 from holdfast.core.errors import NotFound, StoreUnavailable
 from holdfast.core.start_record import MAX_NOTES, StartRecord, StartStep, notes_of
+from holdfast.core.transitions import ItemStatus
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.program.definitions import by_name
 from holdfast.engine.recovery.start_log import StartLog
 from holdfast.engine.worker.worker import Worker
 from holdfast.store import Store, Write
 from holdfast.testing import FakeClock
+from tests.engine.campaigns.campaign_world import rows_of
 from tests.engine.parts import Parts
 from tests.engine.small_campaigns import begin, fill, some_items, take
 from tests.engine.workers import WatchedStore
@@ -74,7 +76,14 @@ async def test_what_a_dead_process_left_is_rescued_and_counted_with_reasons(
     _, _, reconciled, resumed, went_on = newest(store).steps
     assert reconciled.counts["runsRescued"] == 2
     assert (resumed.counts["startedAnew"], resumed.counts["resumed"]) == (2, 0)
-    assert all(note.endswith("starts anew: nothing was saved") for note in resumed.notes)
+    assert sorted(note.partition(" starts anew: nothing was saved (ckpt_")[0] for note in resumed.notes) == [
+        "analysis of repo-001",
+        "analysis of repo-002",
+    ]
+    rows = [row for row in await rows_of(store, campaign) if row.task_id is not None]
+    assert [(row.status, row.note) for row in rows] == [
+        (ItemStatus.RUNNING, "started anew: nothing was saved")
+    ] * 2
     assert went_on.counts["runsReady"] == 2
 
 

@@ -193,3 +193,50 @@ async def test_a_file_that_was_changed_before_the_wake_is_a_question_with_both_c
 
     assert await quick.to_the_end(handle) is status
     assert path.read_text() == content
+
+
+def unfinished_report(
+    stage: Stage, gate: GateAndNotes, path: Path, appendix: Path
+) -> hf.TaskDefinition[[], str]:
+    """A task without a run_timeout that is woken because a file is missing: only the second run makes it."""
+
+    async def make() -> None:
+        gate.notes.append("made")
+        write_text(path, "# Tides")
+
+    @hf.task(name="unfinished", done=[hf.file_exists(str(appendix), name="the appendix exists")])
+    async def unfinished(run: hf.Run) -> str:
+        await run.step(make)
+        stage.clock.advance(seconds=1)
+        await run.artifact(path)
+        if run.resumed is not None:
+            await run.step(hf.step(lambda: write_text(appendix, "tables"), name="append"))
+        return read_text(path)
+
+    return unfinished
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_file_that_was_changed_before_a_wake_by_unmet_criteria_is_a_question(
+    quick: Stage, gate: GateAndNotes, tmp_path: Path, *, dies: bool
+) -> None:
+    path = tmp_path / "report.md"
+    task = unfinished_report(quick, gate, path, tmp_path / "appendix.md")
+    await quick.open(task)
+    handle = await quick.start(task())
+    await quick.settle()
+    assert await handle.status() is TaskStatus.WAITING
+    path.write_text("# Winds")
+
+    await quick.pass_time()
+    if dies:  # before the follow-up run has asked
+        await quick._wake_timer.run_once()
+        await quick._claims.take(1)
+        await quick.open(task)
+    await quick.settle()
+
+    (question,) = await quick.holdfast.questions()
+    assert f"its checksum was {checksum('# Tides')}, now {checksum('# Winds')}" in question.question
+    await quick.holdfast.answer(question.id, "redo")
+    assert await quick.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert (await handle.result(), gate.notes) == ("# Tides", ["made", "made"])

@@ -16,7 +16,7 @@ from holdfast.core.errors import BadInput, ClaimLost
 from holdfast.core.events import EventKind
 from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Task
-from holdfast.core.transitions import RunStatus, TaskStatus, WakeStatus
+from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus, WakeStatus
 from holdfast.engine.client.handles import Handle
 from holdfast.engine.ledger.ledger import Ledger
 from holdfast.engine.recovery.resume import retrying
@@ -167,12 +167,42 @@ async def test_a_step_longer_than_the_run_timeout_ends_as_a_failed_resume_with_t
         runs = await process.runs(handle.id)
         wakes = await memory.read(lambda tx: tx.wakes.page(task_id=handle.id))
 
-    assert (task.status, len(began), len(wakes)) == (TaskStatus.FAILED, 3, 3)
+    assert (task.status, len(began), len(wakes)) == (TaskStatus.FAILED, 3, 2)
     assert [run.status for run in runs] == [RunStatus.RESUMED, RunStatus.RESUMED, RunStatus.FAILED_RESUME]
     assert task.failure is not None
     assert (task.failure.kind, task.failure.facts["why"]) == ("failed_resume", "no_progress")
     assert "made no call within its run_timeout of 0:00:00.200000" in task.failure.message
-    assert [wake.attempt for wake in wakes] == [4, 3, 2]
+    assert [wake.attempt for wake in wakes] == [3, 2]
+
+
+async def test_the_last_cycle_without_progress_fails_its_task_without_another_wake(stage: Stage) -> None:
+    @hf.task(run_timeout="10m", smart_wake="always", attempts=3)
+    async def late(run: hf.Run) -> None:
+        stage.clock.advance(minutes=9)  # it comes to its first step too late
+        await run.step(hf.step(lambda: None, name="never"))
+
+    await stage.open(late)
+    handle = await stage.start(late())
+    await stage.settle()
+    for _ in range(2):
+        assert await handle.status() is TaskStatus.WAITING
+        await stage.pass_time()
+        await stage.settle()
+
+    failure = (await handle.task()).failure
+    assert failure is not None
+    assert (failure.kind, failure.facts["why"]) == ("failed_resume", "no_progress")
+    assert "attempt 3 of 3 without progress" in failure.message
+    wakes = await stage.store.read(lambda tx: tx.wakes.page(task_id=handle.id))
+    assert [wake.status for wake in wakes] == [WakeStatus.FIRED] * 2
+    (checkpoint,) = (await stage.store.read(lambda tx: tx.checkpoints.page(task_id=handle.id)))[:1]
+    assert (checkpoint.status, checkpoint.wake_id) == (CheckpointStatus.FAILED_RESUME, None)
+    (*_, report) = await stage.events(handle, EventKind.WAKE_REPORTED)
+    assert report.facts["report"]["status"] == "failed"  # type: ignore[index]
+    await stage.store.write(retrying(checkpoint.id, now=stage.clock.now()))
+    await stage.open(late)
+    await stage.settle()
+    assert await handle.status() is TaskStatus.WAITING
 
 
 async def test_a_run_with_smart_wake_records_a_checkpoint_after_each_chunk(memory: Store) -> None:
@@ -271,6 +301,87 @@ async def test_a_clock_that_jumps_does_not_keep_a_wake_from_firing(
 
     assert await timer.run_once() == 1
     assert [run.status for run in await quick.runs(handle)] == [RunStatus.RESUMED, RunStatus.QUEUED]
+
+
+async def test_a_wake_that_was_saved_while_the_clock_was_a_year_ahead_is_due_after_its_delay(
+    stage: Stage, gate: GateAndNotes
+) -> None:
+    long = long_task(stage, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="5m")
+    await stage.open(long)
+    stage.clock.jump(days=365)
+    handle = await stage.start(long())
+    await stage.settle()
+    stage.clock.jump(days=-365)
+    timer = timer_of(stage)
+
+    assert await timer.run_once() == 0
+    stage.clock.advance(minutes=4, seconds=59)
+    assert await timer.run_once() == 0
+    stage.clock.advance(seconds=1)
+    assert await timer.run_once() == 1
+    (event,) = await stage.events(handle, EventKind.WAKE_RESCHEDULED)
+    assert event.facts == {"due_at": stage.clock.now().isoformat()}
+
+
+async def test_several_processes_move_a_wake_from_the_future_once(stage: Stage, gate: GateAndNotes) -> None:
+    long = long_task(stage, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="5h")
+    await stage.open(long)
+    stage.clock.jump(days=365)
+    handles = [await stage.start(long()) for _ in range(5)]
+    await stage.settle()
+    stage.clock.jump(days=-365)
+
+    await asyncio.gather(*(timer_of(stage).fire() for _ in range(4)))
+    stage.clock.advance(hours=4)
+    await asyncio.gather(*(timer_of(stage).fire() for _ in range(4)))
+    stage.clock.advance(hours=1)
+    fired = await asyncio.gather(*(timer_of(stage).fire() for _ in range(4)))
+
+    assert sum(fired) == 5
+    for handle in handles:
+        assert len(await stage.events(handle, EventKind.WAKE_RESCHEDULED)) == 1
+
+
+async def test_a_process_whose_clock_jumps_ahead_and_back_wakes_by_the_time_that_has_passed(
+    quick: Stage, gate: GateAndNotes
+) -> None:
+    long = long_task(quick, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="5m")
+    await quick.open(long)
+    clock = JumpingClock(quick.clock.now())
+    timer = WakeTimer(quick.store, clock, quick._resumer)
+    clock.passed_s, clock.jumped_by = 60.0, timedelta(days=365)
+    quick.clock.set(clock.now())
+    await quick.start(long())
+    await quick.settle()
+
+    clock.passed_s += 9 * 60
+    assert await timer.run_once() == 0
+    clock.passed_s, clock.jumped_by = clock.passed_s + 60, timedelta(0)
+    assert await timer.run_once() == 0
+    clock.passed_s += 4 * 60
+    assert await timer.run_once() == 1
+
+
+async def test_a_process_that_began_while_the_clock_was_ahead_keeps_the_delays_of_later_wakes(
+    quick: Stage, gate: GateAndNotes
+) -> None:
+    long = long_task(quick, gate, hours=1, run_timeout="10m", smart_wake="always", wake_after="1h")
+    await quick.open(long)
+    clock = JumpingClock(quick.clock.now())
+    clock.jumped_by = timedelta(days=365)
+    timer = WakeTimer(quick.store, clock, quick._resumer)
+    clock.jumped_by = timedelta(0)
+    await timer.run_once()
+    clock.passed_s += 301  # the time that was set has held for long enough
+    quick.clock.set(clock.now())
+    await quick.start(long())
+    await quick.settle()
+    saved_at = quick.clock.now()
+
+    clock.passed_s += (saved_at - clock.now()).total_seconds() + 3599
+    assert await timer.run_once() == 0
+    clock.passed_s += 1
+    assert await timer.run_once() == 1
 
 
 async def test_a_cancelled_wake_fails_its_task_and_a_retry_of_the_checkpoint_resumes_it(

@@ -13,9 +13,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.api.flow_changes import FlowRetryAsked, retrying_flow
 from holdfast.core.claim import Boot
-from holdfast.core.errors import ClaimLost
+from holdfast.core.errors import ClaimLost, RevisionMismatch
 from holdfast.core.task import Progress
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.ledger.flows import NewFlow, creating_flow
+from holdfast.engine.ledger.ledger import cancelling
 from holdfast.store import Store, Tx
 from holdfast.store.effects import beginning_effect
 from holdfast.store.journal import SaveStep, saving_step
@@ -35,6 +39,7 @@ from tests.builders import (
     stored_run,
     write,
 )
+from tests.engine.flows import a_definition, a_node
 from tests.store.postgres.sessions import SOON_S, Rival, creation_of, steps_of, until_blocked
 from tests.store.program_records import send
 
@@ -288,6 +293,27 @@ def test_a_deadlock_is_run_again_until_both_writes_are_done(
     assert len(attempts) > 2
     found = store.read_now(lambda tx: tx.tasks.get_many([one.id, other.id]))
     assert {task.cancel_reason for task in found.values()} == {f"by {one.id}", f"by {other.id}"}
+
+
+def test_a_retry_of_a_flow_that_changed_while_it_waited_is_refused(
+    store: PostgresStore, url: str, rival: Rival, threads: ThreadPoolExecutor
+) -> None:
+    new = NewFlow(definition=a_definition(a_node("a"), a_node("b")))
+    flow = write(store, creating_flow(new, now=START))
+    for task in store.read_now(lambda tx: tx.tasks.of_flow(flow.id)):
+        write(store, cancelling(task.id, reason="stop", owner=None, now=START))
+    read = store.read_now(lambda tx: tx.flows.get(flow.id)).revision
+    rival.execute("UPDATE flows SET revision = revision + 1 WHERE id = %s", (flow.id,))
+
+    asked = FlowRetryAsked(flow_id=flow.id, node="b", expected_revision=read)
+    retrying = threads.submit(store.write_now, retrying_flow(asked, now=START))
+    until_blocked(url)
+    rival.commit()
+
+    with pytest.raises(RevisionMismatch, match=f"try again with revision {read + 1}"):
+        retrying.result(SOON_S)
+    tasks = store.read_now(lambda tx: tx.tasks.of_flow(flow.id))
+    assert {task.status for task in tasks} == {TaskStatus.CANCELLED}
 
 
 def test_one_bad_write_of_a_group_harms_no_other(store: PostgresStore) -> None:

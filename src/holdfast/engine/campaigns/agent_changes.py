@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from holdfast.core.agent import CampaignAgent
 from holdfast.core.campaign import Campaign, ItemPhase
 from holdfast.core.errors import Conflict
@@ -63,6 +65,19 @@ def resuming_agent(
     return resume
 
 
+class AgentRestartRequest(msgspec.Struct):
+    """One request to restart an agent. It remembers the run that it saw first, because its write may run
+    again after its own commit, when the next run may have begun."""
+
+    run_id: str | msgspec.UnsetType | None = msgspec.UNSET
+
+    def sees(self, run_id: str | None) -> bool:
+        """Whether that run is the one to cancel."""
+        if self.run_id is msgspec.UNSET:
+            self.run_id = run_id
+        return self.run_id == run_id
+
+
 def restarting_agent(
     campaign_id: str,
     agent: str,
@@ -70,15 +85,18 @@ def restarting_agent(
     now: datetime,
     reason: str = RESTARTED_BY_OPERATOR,
     owner: str | None = None,
+    request: AgentRestartRequest | None = None,
 ) -> Write[CampaignAgent]:
     """The write that cancels the run of an agent and lets its task go on after its last saved step.
 
     The worker stops the run at its next step, and without it after the grace. Then the task gets one new run;
     what was saved is not done again. An agent that failed or is paused goes on, too. A second restart before
-    the new run exists changes nothing. Raises Conflict if its item is done.
+    the new run exists changes nothing; nor does one whose request has seen another run than the present one:
+    then the agent that it returns is still running. Raises Conflict if its item is done.
     """
     check_id("campaign", campaign_id)
     why = check_text("reason", reason)
+    asked = AgentRestartRequest() if request is None else request
 
     def restart(tx: Tx) -> CampaignAgent:
         campaign, found = _found(tx, campaign_id, agent, owner)
@@ -88,7 +106,7 @@ def restarting_agent(
             retrying_items(campaign.id, now=now, item_ids=ids, phase=phase)(tx)
         elif found.item_status is ItemStatus.PAUSED:
             resuming_items(campaign.id, now=now, item_ids=ids, phase=phase)(tx)
-        elif found.item_status is ItemStatus.RUNNING and not _began_after(tx, found, now):
+        elif found.item_status is ItemStatus.RUNNING and asked.sees(_run_of(tx, found)):
             pausing_items(campaign.id, ids, now=now, phase=phase, reason=why)(tx)
             _let_go_on(tx, campaign, found, now)
         return find_agent(tx, agent, campaign=campaign)
@@ -109,10 +127,9 @@ def _refuse_done(agent: CampaignAgent, what: str) -> None:
         )
 
 
-def _began_after(tx: Tx, agent: CampaignAgent, now: datetime) -> bool:
-    """Whether its run is the one that follows this restart: the write may run again after its own commit."""
+def _run_of(tx: Tx, agent: CampaignAgent) -> str | None:
     run = None if agent.task_id is None else tx.runs.live_of_task(agent.task_id)
-    return run is not None and run.created_at > now
+    return None if run is None else run.id
 
 
 def _let_go_on(tx: Tx, campaign: Campaign, agent: CampaignAgent, now: datetime) -> None:

@@ -104,7 +104,8 @@ def find_agent(
             )
         if found:
             return found[0]
-    raise NotFound("agent", name if campaign is None else f"{name} of {campaign.name}")
+    shown_by = None if campaign is None else f"agents list --campaign {campaign.name}"
+    raise NotFound("agent", name, shown_by=shown_by)
 
 
 def oldest_heartbeat(tx: Tx, campaign: Campaign) -> OldestHeartbeat | None:

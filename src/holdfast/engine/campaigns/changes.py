@@ -88,6 +88,8 @@ def pausing_campaign(
         if campaign.status is CampaignStatus.PAUSED:
             stay_paused(tx, campaign, now=now)
             return campaign
+        if campaign.status is not CampaignStatus.RUNNING:
+            raise IllegalMove("campaign", campaign.name, campaign.status.value, CampaignStatus.PAUSED.value)
         return moved_campaign(tx, campaign, CampaignStatus.PAUSED, now=now, reason=why)
 
     return pause
@@ -299,4 +301,4 @@ def _check_known(tx: Tx, campaign: Campaign, item_ids: Sequence[str]) -> None:
     known = tx.items.by_ids(campaign.id, item_ids)
     for item_id in item_ids:
         if item_id not in known:
-            raise NotFound("item", f"{item_id} of {campaign.name}")
+            raise NotFound("item", item_id, shown_by=f"campaign items {campaign.name}")

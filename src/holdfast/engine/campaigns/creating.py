@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -15,6 +15,7 @@ from holdfast.core.campaign import (
     Item,
     ItemPhase,
     ItemRecord,
+    Phase,
     check_campaign_name,
     check_item,
     check_spec,
@@ -22,6 +23,7 @@ from holdfast.core.campaign import (
 from holdfast.core.errors import BadInput, Conflict, NotYours
 from holdfast.core.events import EventKind
 from holdfast.core.ids import CampaignId, check_id, new_campaign_id
+from holdfast.core.message import plain_line
 from holdfast.core.payload import check_name, encode_payload
 from holdfast.core.redaction import redact_name
 from holdfast.core.transitions import CampaignStatus
@@ -81,9 +83,10 @@ def creating_campaign(new: NewCampaign, *, now: datetime) -> Write[Campaign]:
                     f"the name {campaign.name!r} belongs to a campaign of another owner; choose another name"
                 )
             if kept.spec != campaign.spec:
+                differences = "; ".join(_differences(kept.spec, campaign.spec))
                 raise Conflict(
-                    f"{kept.name} ({kept.id}) exists and has another spec; choose another name, or look at "
-                    f"it: holdfast campaign show {kept.name}"
+                    f"{kept.name} ({kept.id}) exists and has another spec: {differences}; choose another "
+                    f"name, or look at it: holdfast campaign show {kept.name}"
                 )
             return kept
         tx.campaigns.create_phases(campaign)
@@ -96,6 +99,32 @@ def creating_campaign(new: NewCampaign, *, now: datetime) -> Write[Campaign]:
         return kept
 
     return create
+
+
+def _differences(kept: CampaignSpec, asked: CampaignSpec) -> Iterator[str]:
+    """In which fields two specs differ."""
+    yield from _fields_that_differ("its", kept, asked, besides="phases")
+    names = [one.name for one in kept.phases], [one.name for one in asked.phases]
+    if names[0] != names[1]:
+        yield f"its phases are {','.join(names[0])}, not {','.join(names[1])}"
+        return
+    for one, other in zip(kept.phases, asked.phases, strict=True):
+        yield from _fields_that_differ(f"in phase {one.name} its", one, other)
+
+
+def _fields_that_differ(
+    whose: str, kept: CampaignSpec | Phase, asked: CampaignSpec | Phase, *, besides: str = ""
+) -> Iterator[str]:
+    for field in kept.__struct_fields__:
+        before, now = getattr(kept, field), getattr(asked, field)
+        if before != now and field != besides:
+            yield f"{whose} {field} is {_in_words(before)}, not {_in_words(now)}"
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    return "none" if value in (None, "") else plain_line(str(value), 60)
 
 
 def adding_items(

@@ -17,12 +17,16 @@ from holdfast.engine.campaigns.issues import issues_of
 from holdfast.engine.campaigns.report import (
     BatchProgress,
     PhaseProgress,
+    counts_of_phases,
     current_phase,
     has_open,
+    living_boots,
     phase_progress,
+    totals_of,
 )
 from holdfast.engine.campaigns.trouble import campaign_issues
 from holdfast.store import Tx
+from holdfast.store.boot_proofs import NO_PROOFS, BootProofs
 from holdfast.store.campaign_pages import ItemFilter
 
 # The largest context document, also indented, whatever the number of items and the length of names.
@@ -58,6 +62,7 @@ class ContextDocument(msgspec.Struct, frozen=True, kw_only=True):
     current_focus: str | None
     # Such as `P1 batch-010 (10 items)`; null if nothing waits that could start.
     next_up: str | None
+    # Null unless the campaign runs and items of the phase still run or will start.
     eta: datetime | None
     issues: list[str]
     last_checkpoint: str | None
@@ -121,14 +126,18 @@ def read_context(
     now: datetime,
     phase: str | None = None,
     issues: Sequence[str] = (),
+    proofs: BootProofs = NO_PROOFS,
 ) -> ContextDocument:
     """The context document of one phase, by default of the current one. The number of its reads does not grow
     with the number of items. Raised alerts come first, and `issues` after those of the campaign itself."""
     number = current_phase(tx, campaign) if phase is None else campaign.spec.number_of(phase)
-    found = phase_progress(tx, campaign, number, now=now, most_categories=0)
+    by_priority, living = counts_of_phases(tx, campaign), living_boots(tx, proofs)
+    found = phase_progress(tx, campaign, number, by_priority, living, now=now, most_categories=0)
+    own_issues = campaign_issues(tx, campaign, totals_of(by_priority), now=now, proofs=proofs)
     return context_of(
         found,
-        issues=[*issues_of(tx, campaign.id), *campaign_issues(tx, campaign, found.counts), *issues],
+        has_ended=campaign.ended_at is not None,
+        issues=[*issues_of(tx, campaign.id), *own_issues, *issues],
         last_checkpoint=last_checkpoint(tx, campaign),
     )
 
@@ -138,7 +147,9 @@ def read_phase_document(
 ) -> PhaseDocument:
     """The document of one phase, by default of the current one."""
     number = current_phase(tx, campaign) if phase is None else campaign.spec.number_of(phase)
-    found = phase_progress(tx, campaign, number, now=now, most_categories=0)
+    found = phase_progress(
+        tx, campaign, number, counts_of_phases(tx, campaign), living_boots(tx), now=now, most_categories=0
+    )
     first = tx.campaign_pages.items(campaign.id, number, ItemFilter(), limit=1)
     batch = None if found.current is None else _current_batch(tx, campaign, found, found.current, now)
     starts = [one.at.started_at for one in first] + ([] if batch is None else [batch.started_at])
@@ -164,7 +175,7 @@ def read_phase_document(
         current_batch=batch,
         rate=PhaseRate(
             repos_per_hour=found.rate.per_hour,
-            estimated_completion=_seconds(found.rate.eta if has_open(counts) else None),
+            estimated_completion=_seconds(found.rate.eta),
         ),
     )
 
@@ -179,9 +190,13 @@ def last_checkpoint(tx: Tx, campaign: Campaign) -> str | None:
 
 
 def context_of(
-    phase: PhaseProgress, *, issues: Sequence[str] = (), last_checkpoint: str | None = None
+    phase: PhaseProgress,
+    *,
+    has_ended: bool = False,
+    issues: Sequence[str] = (),
+    last_checkpoint: str | None = None,
 ) -> ContextDocument:
-    """The context document, kept below its largest size."""
+    """The context document, kept below its largest size. `has_ended` is about the whole campaign."""
     counts = phase.counts
     return ContextDocument(
         phase=plain_line(phase.name, 50),
@@ -193,23 +208,29 @@ def context_of(
             failed=counts.failed,
             percent=counts.percent,
         ),
-        by_priority={plain_line(name, 10): in_words(one) for name, one in sorted(phase.by_priority.items())},
+        by_priority={
+            plain_line(name, 10): in_words(one, has_ended=has_ended)
+            for name, one in sorted(phase.by_priority.items())
+        },
         current_focus=None if phase.current is None else _focus(phase.current),
         next_up=None if phase.following is None else _next_up(phase.following),
-        eta=_seconds(phase.rate.eta if has_open(counts) else None),
+        eta=_seconds(phase.rate.eta),
         issues=_within(issues, _ISSUES_BYTES),
         last_checkpoint=None if last_checkpoint is None else plain_line(last_checkpoint, _MAX_ID_CHARS),
     )
 
 
-def in_words(counts: ItemCounts) -> str:
-    """`100% done ✅`, `80% done 🏃`, `0% done ⏳`; `98% done, 2 failed ❌` if nothing is left to do."""
+def in_words(counts: ItemCounts, *, has_ended: bool = False) -> str:
+    """`100% done ✅`, `80% done 🏃`, `0% done ⏳`; `98% done, 2 failed ❌` if nothing is left to do, and
+    `98% done, 2 not done ❌` if the campaign has ended without them."""
     # Rounded down, so that 100 means all.
     percent = 100 * counts.done // counts.total if counts.total else 0
     if counts.total and counts.done == counts.total:
         return f"{percent}% done ✅"
     if counts.failed and not has_open(counts):
         return f"{percent}% done, {counts.failed} failed ❌"
+    if has_ended and counts.total:
+        return f"{percent}% done, {counts.total - counts.done} not done ❌"
     is_started = counts.done or counts.failed or counts.running or counts.paused
     return f"{percent}% done {'🏃' if is_started else '⏳'}"
 
@@ -260,7 +281,7 @@ def _current_batch(
 def _complete_at(rate: Rate, counts: ItemCounts, now: datetime) -> datetime | None:
     """When the rest of a batch will be done, if the items of the phase go on at their rate."""
     left = counts.pending + counts.running + counts.paused
-    hours = left / rate.per_hour if rate.per_hour > 0 else None
+    hours = None if rate.eta is None else left / rate.per_hour
     # More than a century ahead is no estimate.
     return None if hours is None or hours > 876_000 else now + timedelta(hours=hours)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
 import msgspec
 
 from holdfast.core.campaign import Campaign, ItemPhase
+from holdfast.core.claim import Boot
 from holdfast.core.progress import (
     CountKind,
     ItemCounts,
@@ -20,8 +22,9 @@ from holdfast.core.progress import (
     span_of,
     total_of,
 )
-from holdfast.core.transitions import ItemStatus
+from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.store import Tx
+from holdfast.store.boot_proofs import NO_PROOFS, BootProofs
 
 # The rate is that of the last hour.
 _RATE_WINDOW = timedelta(minutes=65)
@@ -68,17 +71,18 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> PhaseProgress:
-        """The first phase in which items still run or wait; the last one if all is over."""
-        for phase in self.phases:
-            if has_open(phase.counts):
-                return phase
-        return self.phases[-1]
+        """The phase that people want to see; see `current_phase`."""
+        return self.phases[_current(self.campaign, [phase.counts for phase in self.phases])]
 
 
-def progress_of(tx: Tx, campaign: Campaign, *, now: datetime) -> CampaignProgress:
+def progress_of(
+    tx: Tx, campaign: Campaign, *, now: datetime, proofs: BootProofs = NO_PROOFS
+) -> CampaignProgress:
     """Read from the counts: what it costs does not grow with the number of items."""
+    by_priority, living = counts_of_phases(tx, campaign), living_boots(tx, proofs)
     phases = tuple(
-        phase_progress(tx, campaign, number, now=now) for number in range(len(campaign.spec.phases))
+        phase_progress(tx, campaign, number, by_priority, living, now=now)
+        for number in range(len(by_priority))
     )
     return CampaignProgress(campaign=campaign, phases=phases)
 
@@ -101,17 +105,44 @@ def phase_counts(tx: Tx, campaign: Campaign, phase: int) -> dict[str, ItemCounts
     return counts_by(tx, campaign, phase, CountKind.PRIORITY, limit=_MOST_PRIORITIES)
 
 
+def counts_of_phases(tx: Tx, campaign: Campaign) -> list[dict[str, ItemCounts]]:
+    """The counts of each phase by priority."""
+    return [phase_counts(tx, campaign, number) for number in range(len(campaign.spec.phases))]
+
+
+def totals_of(by_priority: Sequence[Mapping[str, ItemCounts]]) -> list[ItemCounts]:
+    """The counts of each phase."""
+    return [total_of(list(one.values())) for one in by_priority]
+
+
 def current_phase(tx: Tx, campaign: Campaign) -> int:
-    """The number of the first phase in which items still run or wait; of the last one if all is over."""
-    for number in range(len(campaign.spec.phases)):
-        if has_open(total_of(list(phase_counts(tx, campaign, number).values()))):
-            return number
-    return len(campaign.spec.phases) - 1
+    """The number of the first phase in which items run or will start. If there is none, of the first one in
+    which not all items are done; if all are done, of the last one."""
+    return _current(campaign, totals_of(counts_of_phases(tx, campaign)))
+
+
+def _current(campaign: Campaign, counts: Sequence[ItemCounts]) -> int:
+    numbers = range(len(counts))
+    going_on = (number for number in numbers if _left(campaign, counts, number))
+    not_done = (number for number in numbers if counts[number].done < counts[number].total)
+    return next(going_on, next(not_done, len(counts) - 1))
 
 
 def has_open(counts: ItemCounts) -> bool:
     """Whether items still run or wait."""
     return bool(counts.pending or counts.running or counts.paused)
+
+
+def _left(campaign: Campaign, counts: Sequence[ItemCounts], number: int) -> int:
+    """How many items of a phase run or will start without the help of a person: those that failed in a phase
+    before will not. An item that failed in two of several parallel phases counts twice here."""
+    held = sum(counts[need].failed for need in campaign.spec.all_needs_of(number))
+    return max(0, counts[number].pending - held) + counts[number].running
+
+
+def living_boots(tx: Tx, proofs: BootProofs = NO_PROOFS) -> list[Boot]:
+    """The processes of this ledger that may be alive: those that are not proved dead."""
+    return [boot for boot in tx.boots.alive() if not proofs.has_died(boot)]
 
 
 def batches_of(
@@ -129,27 +160,44 @@ def batches_of(
 
 
 def phase_progress(
-    tx: Tx, campaign: Campaign, number: int, *, now: datetime, most_categories: int = MOST_CATEGORIES
+    tx: Tx,
+    campaign: Campaign,
+    number: int,
+    by_priority: Sequence[Mapping[str, ItemCounts]],
+    living: Sequence[Boot],
+    *,
+    now: datetime,
+    most_categories: int = MOST_CATEGORIES,
 ) -> PhaseProgress:
-    """How far the items are in one phase."""
-    by_priority = phase_counts(tx, campaign, number)
-    counts = total_of(list(by_priority.values()))
+    """How far the items are in one phase; `by_priority` has the counts of all phases. There is an estimate
+    only while the campaign runs and a living process can do the task of the phase."""
+    task = campaign.spec.phases[number].task
+    able = [boot.started_at for boot in living if boot.task_names is None or task in boot.task_names]
+    counts = totals_of(by_priority)
     prefix = noun_of(campaign.id, number, CountKind.SPAN, "")
     spans = tx.campaigns.counts_under(prefix, after=span_of(now - _RATE_WINDOW))
     done = {span: tallies.get(Tally.DONE.value, 0) for span, tallies in spans.items()}
     running = tx.item_phases.page(campaign.id, number, status=ItemStatus.RUNNING, limit=1)
     upcoming = tx.item_phases.upcoming(campaign.id, number, limit=1)
+    rate = rate_of(
+        done,
+        left=_left(campaign, counts, number),
+        started_at=campaign.started_at,
+        # It was started or resumed, or the oldest of the processes that can do it began after a crash.
+        went_on_at=max((at for at in (campaign.ran_since, min(able, default=None)) if at), default=None),
+        now=now,
+    )
     by_category: dict[str, ItemCounts] = {}
     if most_categories:
         by_category = counts_by(tx, campaign, number, CountKind.CATEGORY, limit=most_categories + 1)
     return PhaseProgress(
         number=number,
         name=campaign.spec.phases[number].name,
-        counts=counts,
-        by_priority=by_priority,
+        counts=counts[number],
+        by_priority=dict(by_priority[number]),
         by_category=dict(islice(by_category.items(), most_categories)),
         has_more_categories=len(by_category) > most_categories,
-        rate=rate_of(done, left=counts.pending + counts.running, started_at=campaign.started_at, now=now),
+        rate=rate if able and campaign.status is CampaignStatus.RUNNING else rate.without_estimate(),
         current=_batch_of(tx, campaign, number, running),
         following=_batch_of(tx, campaign, number, upcoming),
     )

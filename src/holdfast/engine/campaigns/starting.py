@@ -9,14 +9,14 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.campaign import Campaign, Item, ItemPhase, ItemRecord, urgency_of
-from holdfast.core.errors import HoldfastError, KeyLost, NotFound, RowDamaged
+from holdfast.core.effect import Effect
+from holdfast.core.errors import Conflict, HoldfastError, KeyLost, NotFound, Refused, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.ids import TaskId
 from holdfast.core.payload import decode_payload
 from holdfast.core.run import RunRecord
-from holdfast.core.step import Step
 from holdfast.core.task import NotifyPolicy, Task
-from holdfast.core.transitions import CampaignStatus, ItemStatus
+from holdfast.core.transitions import CampaignStatus, ItemStatus, TaskStatus
+from holdfast.engine.campaigns.item_effects import has_effects
 from holdfast.engine.campaigns.kept_effects import kept_effects, put_effects
 from holdfast.engine.ledger.campaign_progress import count_move, moved_campaign
 from holdfast.engine.ledger.item_slots import CAMPAIGN_SCOPE, free_slots, host_scope, phase_scope
@@ -129,26 +129,26 @@ def _start(
     item whose record is damaged, or whose task cannot be created, fails, and holds up no other."""
     failed = 0
     created: list[tuple[Task, RunRecord]] = []
-    keeping: list[tuple[TaskId, list[Step]]] = []
+    keeping: list[tuple[RunRecord, list[Effect]]] = []
     started: list[ItemPhase] = []
     for before, record in chosen:
         # A restore left a note; without one this is the first start.
         note = before.note if before.task_id is None and before.attempt else None
-        if before.task_id is not None:
-            kept = _kept(tx, before, now)
-            if kept is not None:
-                note = kept.note
-            if kept is None or note is None:
-                started += [] if kept is None else [before]
-                continue
         try:
+            if before.task_id is not None:
+                kept = _kept(tx, before, now)
+                if kept is not None:
+                    note = kept.note
+                if kept is None or note is None:
+                    started += [] if kept is None else [before]
+                    continue
             task, run = prepare(_new_task(campaign, before, record), now)
             if before.task_id is None and before.attempt:
-                steps = kept_effects(tx, before)
-                if steps is not None:
-                    keeping.append((task.id, steps))
+                effects = kept_effects(tx, before)
+                if effects is not None:
                     # With fence 0 its first claim would look like that of a task whose journal is empty.
                     run = msgspec.structs.replace(run, fence=1)
+                    keeping.append((run, effects))
         except HoldfastError as error:
             _fail(tx, before, error, now)
             failed += 1
@@ -169,8 +169,8 @@ def _start(
     tx.runs.create_many([run for _, run in created])
     for task, _ in created:
         tell_of_new(tx, task, now)
-    for task_id, steps in keeping:
-        put_effects(tx, task_id, steps)
+    for run, effects in keeping:
+        put_effects(tx, run, effects)
     tx.item_phases.start(started, now=now)
     for one in started:
         count_move(tx, one, ItemStatus.RUNNING, now=now)
@@ -199,13 +199,14 @@ class _Kept(msgspec.Struct, frozen=True):
 def _kept(tx: Tx, row: ItemPhase, now: datetime) -> _Kept | None:
     """Reopen the task that an item had before, so that it goes on after its last saved step.
 
-    None if that task is still stopping: the item waits for its end.
+    None if that task, or one that it started, is still stopping: the item waits for its end. Raises Refused
+    if the task cannot go on and may have had effects: a new task would repeat them.
     """
     assert row.task_id is not None
     task_id = row.task_id
     found = tx.tasks.get_many([task_id]).get(task_id)
     if found is None:
-        return _Kept("started anew: its task was removed by retention")
+        return _anew(row, f"{task_id} is no longer in the ledger, and may have had effects")
     if not found.has_ended:
         # An operator may have reopened it meanwhile.
         return _Kept() if found.cancel_requested_at is None else None
@@ -214,13 +215,26 @@ def _kept(tx: Tx, row: ItemPhase, now: datetime) -> _Kept | None:
     try:
         retrying_task(task_id, now=now, may_be_cancelled=True)(tx)
     except HoldfastError as error:
+        if isinstance(error, Conflict) and found.status is not TaskStatus.SUCCEEDED:
+            return None
+        if has_effects(tx, task_id):
+            return _anew(row, f"{task_id} cannot go on, and has effects: {error}")
         return _Kept(f"started anew: its task cannot go on: {error}"[:500])
     return _Kept()
 
 
+def _anew(row: ItemPhase, why: str) -> _Kept:
+    """What an operator orders by a retry of an item that has failed for this reason. Raises Refused if it has
+    not yet."""
+    told = f"{why[:400]}; a retry of this item starts it anew and does them again"
+    if row.error == told:
+        return _Kept(f"started anew: {why}"[:500])
+    raise Refused(told)
+
+
 def _new_task(campaign: Campaign, row: ItemPhase, record: ItemRecord | None) -> NewTask:
     if record is None:
-        raise NotFound("item", f"at place {row.place} of {campaign.name}")
+        raise NotFound("item", f"at place {row.place}", shown_by=f"campaign items {campaign.name}")
     if record.is_damaged:
         raise RowDamaged("item", f"{record.id} of {campaign.name}")
     if record.is_sealed:
@@ -279,6 +293,8 @@ def ending_campaign(campaign_id: str, *, now: datetime) -> Write[Campaign]:
         has_failed = any(tx.item_phases.has(campaign_id, number, ItemStatus.FAILED) for number in numbers)
         to = CampaignStatus.FAILED if has_failed else CampaignStatus.DONE
         reason = "some items failed" if has_failed else None
-        return moved_campaign(tx, campaign, to, now=now, reason=reason)
+        # The caller took `now` before it waited for the lock, and an item may have ended meanwhile.
+        at = max(now, tx.campaign_pages.last_change(campaign_id) or now)
+        return moved_campaign(tx, campaign, to, now=at, reason=reason)
 
     return end

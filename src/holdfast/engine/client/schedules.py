@@ -19,9 +19,15 @@ from holdfast.engine.ledger.inputs import check_choice, check_moment
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.schedules.changes import ScheduleLimits, adding, editing, found, pausing, removing
 from holdfast.engine.schedules.firing import firing_now
-from holdfast.store import Store
+from holdfast.store import Store, Tx
 
 MAX_PAGE = 500
+# The fields of each kind of target, as they are without it.
+_TARGETS: dict[str, dict[str, Any]] = {
+    "agent": {"agent": None, "session": None, "prompt": None},
+    "task": {"task": None, "arguments": {}},
+    "command": {"command": [], "directory": None, "timeout_s": None},
+}
 _NO_TIME: dict[str, Any] = {"cron": None, "every_s": None, "at": None, "anchor_at": None}
 
 
@@ -109,12 +115,17 @@ class Schedules:
         at: datetime | str | None = None,
         **changes: Any,
     ) -> Schedule:
-        """Change a schedule: its time, its call, or other arguments of `add` by name. With a revision, it is
-        refused as RevisionMismatch if another change came first."""
+        """Change a schedule: its time, its call, or other arguments of `add` by name.
+
+        A call, an agent with its prompt, or a command takes the place of the target before. With a revision,
+        it is refused as RevisionMismatch if another change came first.
+        """
         fields = _changes(changes)
 
         def change(spec: ScheduleSpec) -> ScheduleSpec:
-            spec = msgspec.structs.replace(spec, **fields)
+            spec = msgspec.structs.replace(_for_target(spec, call, fields), **fields)
+            if spec.agent is not None and spec.session is None:
+                spec = msgspec.structs.replace(spec, session=f"cron-{name}")
             if any(one is not None for one in (cron, every, at)):
                 spec = msgspec.structs.replace(spec, **_NO_TIME | times_of(cron, every, at, spec.tz))
             if call is not None:
@@ -149,7 +160,7 @@ class Schedules:
 
     async def resume(self, name: str) -> Schedule:
         """Let it fire again, from now on."""
-        write = pausing(name, is_paused=False, now=self._clock.now(), owner=self._reach)
+        write = pausing(name, is_paused=False, now=self._clock.now(), owner=self._reach, limits=self._limits)
         return await self._store.write(write)
 
     async def run(self, name: str, *, request_id: str | None = None) -> Firing:
@@ -170,9 +181,12 @@ class Schedules:
     async def history(self, name: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
         """Its firings, latest first; `before` is the occurrence of the last one of the page before."""
         check_number("limit", limit, low=1, high=MAX_PAGE)
-        if self._reach is not None:
-            await self.get(name)
-        return await self._store.read(lambda tx: tx.firings.page(name, before=before, limit=limit))
+
+        def read(tx: Tx) -> list[Firing]:
+            made_at = None if self._reach is None else found(tx, name, self._reach).created_at
+            return tx.firings.page(name, made_at=made_at, before=before, limit=limit)
+
+        return await self._store.read(read)
 
 
 def times_of(cron: str | None, every: Duration | None, at: datetime | str | None, tz: str) -> dict[str, Any]:
@@ -187,6 +201,25 @@ def times_of(cron: str | None, every: Duration | None, at: datetime | str | None
         "every_s": None if every is None else seconds_of("every", every),
         "at": moment,
     }
+
+
+def _for_target(spec: ScheduleSpec, call: Call[Any] | None, changes: Mapping[str, Any]) -> ScheduleSpec:
+    """The spec without another target than the one that an edit gives. Two at once are refused later."""
+    given = [
+        kind
+        for kind, is_given in (
+            ("task", call is not None),
+            ("agent", changes.get("agent") is not None),
+            ("command", bool(changes.get("command"))),
+        )
+        if is_given
+    ]
+    if len(given) != 1:
+        return spec
+    none: dict[str, Any] = {}
+    for kind, fields in _TARGETS.items():
+        none |= {} if kind == given[0] else fields
+    return msgspec.structs.replace(spec, **none)
 
 
 def _changes(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def answering(question_id: str, answer: object, *, by: str, now: datetime) -> Wr
             tx.emit(EventKind.QUESTION_ANSWERED, question_id, at=now, task_id=question.task_id, by=by)
             wake_waiting(tx, question.task_id, f"answer:{question_id}", now)
         elif (question.answer, question.answered_by) != (encoded, by):
-            raise IllegalMove("question", question_id, "answered", "answered again")
+            raise IllegalMove("question", question_id, "answered", "answered")
         return tx.questions.get(question_id)
 
     return answer_it

@@ -75,9 +75,7 @@ def spawn_request(
         packet = msgspec.structs.replace(packet, task_id=f"{new_packet_id(packet.task, now)}-{mark}")
     packet = check_packet(packet)
     if agent is None:
-        if not is_session_key(owner):
-            raise BadInput("agentId", "name the agent of the child: no session spawns it")
-        agent = agent_of(owner)
+        agent = agent_of(owner) if is_session_key(owner) else _only_one(agents)
     if agent not in agents:
         raise NotFound("agent", agent)
     return SpawnRequest(
@@ -89,6 +87,16 @@ def spawn_request(
         packet=packet,
         is_woken=is_woken,
     )
+
+
+def _only_one(agents: Collection[str]) -> str:
+    """The agent of a child that no session spawns, if the request names none."""
+    if not agents:
+        raise BadInput("agentId", "the settings have no agent; declare one: [agents.main]")
+    if len(agents) > 1:
+        raise BadInput("agentId", f"name the agent of the child: {' or '.join(sorted(agents))}")
+    (agent,) = agents
+    return agent
 
 
 def spawning(asked: SpawnRequest, *, now: datetime) -> Write[Spawned]:

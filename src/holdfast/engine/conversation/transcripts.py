@@ -205,7 +205,7 @@ def _found(before: Message, message: Message) -> Posted:
     # If the key is lost, only the id is compared. Older releases redacted a text before they stored it.
     is_same_text = before.is_sealed or before.body == message.body or before.body == redact_json(message.body)
     if not (is_same and is_same_text):
-        raise KeyConflict(message.channel_message_id or message.id, before.id)
+        raise KeyConflict(message.channel_message_id or message.id, before.id, of_message=True)
     return Posted(message=before, is_duplicate=before.id != message.id)
 
 

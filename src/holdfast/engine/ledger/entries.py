@@ -40,7 +40,7 @@ def append(tx: Tx, message: Message, *, is_from_stranger: bool = False) -> Messa
     kept = tx.messages.create(placed)
     if kept.id != placed.id:
         # Another session got a message with the same id at the same time.
-        raise KeyConflict(message.channel_message_id or message.id, kept.id)
+        raise KeyConflict(message.channel_message_id or message.id, kept.id, of_message=True)
     tx.emit(
         EventKind.MESSAGE_POSTED,
         placed.id,

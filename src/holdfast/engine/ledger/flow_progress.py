@@ -134,15 +134,7 @@ def settle(tx: Tx, flow_id: str, changes: list[TaskChange]) -> Flow | None:
         return None
     flow = _reopened(tx, flow, changes, now)
     if flow.has_ended:
-        for change in changes:
-            tx.emit(
-                EventKind.UPDATE_IGNORED,
-                flow_id,
-                at=now,
-                task_id=change.task_id,
-                asked=change.kind.value,
-                status=flow.status.value,
-            )
+        _count_late_ends(tx, flow, changes, now)
         return None
     after = _advanced(tx, flow, changes, now) if flow.has_nodes else _followed(flow, changes)
     return save_moved(tx, flow, after, now=now)
@@ -158,6 +150,26 @@ def _reopened(tx: Tx, flow: Flow, changes: list[TaskChange], now: datetime) -> F
     reopened = tx.flows.reopen(flow, now=now)
     tx.emit(EventKind.FLOW_REOPENED, flow.id, at=now, owner=flow.owner)
     return reopened
+
+
+def _count_late_ends(tx: Tx, flow: Flow, changes: list[TaskChange], now: datetime) -> None:
+    """Nothing moves a flow that has ended. One that was imported may have ended before its tasks: it counts
+    their ends, so that it does not show live tasks for ever."""
+    after = flow
+    for change in changes:
+        if change.kind is TaskChangeKind.ENDED and after.live:
+            after = _counted(after, change)
+            continue
+        tx.emit(
+            EventKind.UPDATE_IGNORED,
+            flow.id,
+            at=now,
+            task_id=change.task_id,
+            asked=change.kind.value,
+            status=flow.status.value,
+        )
+    if after is not flow:
+        tx.flows.save(flow, after)
 
 
 def save_moved(tx: Tx, flow: Flow, after: Flow, *, now: datetime) -> Flow:

@@ -405,6 +405,7 @@ def tell_item_progress(
     plan: Plan | None = None,
     progress: Progress | None = None,
     last_action: str | None = None,
+    note: str | None = None,
 ) -> None:
     """Keep how far the task of an item is; costs a task without a campaign one comparison."""
     if task.campaign_id is None:
@@ -417,6 +418,8 @@ def tell_item_progress(
         news = news.then(ItemProgress(last_action=redact_name(last_action)[:200], last_action_at=now))
     if progress is not None:
         news = news.then(ItemProgress(progress=progress))
+    if note is not None:
+        news = news.then(ItemProgress(note=note))
     tx.before_commit(task.campaign_id, settle_items, ItemChange(task_id=task.id, at=now, news=news))
 
 

@@ -28,6 +28,8 @@ CONVERSATIONS_KEPT = timedelta(days=TOMBSTONE_DAYS)
 # people look for others.
 MESSAGES_KEPT = 1000
 NO_LIMITS = RetentionLimits()
+# Tasks that a campaign still needs get a later stamp, so that a pass does not look at all of them each time.
+NEEDED_FOR = timedelta(days=7)
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ def find_due(tx: Tx, *, now: datetime, limit: int, limits: RetentionLimits = NO_
     """What retention may delete now; locks nothing, so that a preview may ask, too."""
     stamped = tx.tasks.past_retention(now=now, limit=limit)
     kept = _kept(tx, stamped, now=now, limits=limits)
-    later = {task.id for task in kept}
+    later = {task.id for task in kept} | tx.tasks.needed_by_campaigns(stamped)
     return DueTasks(
         by_stamp=[task_id for task_id in stamped if task_id not in later],
         by_limit=_past_limits(tx, now=now, limit=limit, limits=limits),
@@ -145,7 +147,8 @@ def _past_limits(tx: Tx, *, now: datetime, limit: int, limits: RetentionLimits) 
         for task in tx.tasks.past_limit(kind, before=now - span, limit=limit)
         if task.cleanup_after is not None and task.cleanup_after > now
     ]
-    return found[:limit]
+    needed = tx.tasks.needed_by_campaigns([task.id for task in found]) if found else set()
+    return [task for task in found if task.id not in needed][:limit]
 
 
 def pruning_tasks(
@@ -160,10 +163,15 @@ def pruning_tasks(
 
     def prune(tx: Tx) -> list[str]:
         stamped = tx.tasks.to_prune(now=now, limit=limit)
-        kept = _kept(tx, [task_id for task_id, _, _ in stamped], now=now, limits=limits)
+        due = [task_id for task_id, _, _ in stamped]
+        kept = _kept(tx, due, now=now, limits=limits)
         for task in kept:
             tx.tasks.restamp(task, cleanup_after=limits.kept_until(task) or now)
-        later = {task.id for task in kept}
+        later: set[str] = {task.id for task in kept}
+        needed = tx.tasks.needed_by_campaigns(due) - later if due else set()
+        for task in tx.tasks.get_many(sorted(needed)).values():
+            tx.tasks.restamp(task, cleanup_after=now + NEEDED_FOR)
+        later |= needed
         early = tx.tasks.lock_to_prune(_past_limits(tx, now=now, limit=limit, limits=limits))
         ended = [
             one for one in (*stamped, *early) if one[0] not in later and (only is None or one[0] in only)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, NotFound, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.flow import MAX_DOCUMENT_BYTES, Flow, FlowMode
 from holdfast.core.ids import FlowId, TaskId
@@ -38,8 +38,6 @@ from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 from holdfast.store import Tx, Write
 
 MAX_BATCH = 1000
-# Sorts before every id: the new tasks of a flow are counted before the end of another one may end it.
-_JOINED = "!imported:"
 _COUNTER_OF = {
     TaskStatus.SUCCEEDED: "succeeded",
     TaskStatus.FAILED: "failed",
@@ -263,20 +261,21 @@ def _decided(
 
 
 def _advance(tx: Tx, one: PreparedFlow, flow: Flow, *, now: datetime) -> None:
-    """Bring the flow to what its row tells. A mirrored flow follows its tasks until the row says that it has
-    ended."""
+    """Bring the flow to what its row tells."""
     told = one.flow
-    follows = flow.is_mirrored and not told.has_ended
+    blocked_by = told.blocked_by_task_id
+    if flow.is_mirrored and flow.status is told.status is FlowStatus.BLOCKED:
+        blocked_by = blocked_by or flow.blocked_by_task_id  # the end of a task has told it
     after = msgspec.structs.replace(
         flow,
-        status=flow.status if follows else told.status,
+        status=told.status,
         revision=max(flow.revision + 1, told.revision),
         current_step=told.current_step,
         contents=told.contents,
         wait=told.wait,
-        waits_on=flow.waits_on if follows else told.waits_on,
-        blocked_by_task_id=flow.blocked_by_task_id if follows else told.blocked_by_task_id,
-        failure=flow.failure if follows else told.failure,
+        waits_on=told.waits_on,
+        blocked_by_task_id=blocked_by,
+        failure=told.failure,
         cancel_requested_at=flow.cancel_requested_at or told.cancel_requested_at,
         cancel_reason=flow.cancel_reason or told.cancel_reason,
         updated_at=max(flow.updated_at, told.updated_at),
@@ -335,17 +334,16 @@ def _tell_followers(
 
 def note_imported(tx: Tx, flow_id: str, status: TaskStatus) -> None:
     """A task was imported with this flow. Just before the commit, the flow counts it."""
-    # A key of its own: what moves the flow is deferred under the id of the flow.
-    tx.before_commit(f"{_JOINED}{flow_id}", _count, status)
+    tx.before_commit(flow_id, _count, status)
 
 
-def _count(tx: Tx, key: str, statuses: list[TaskStatus]) -> None:
-    """The flow does not move: its own row tells its status."""
-    flow_id = key.removeprefix(_JOINED)
-    flow = tx.flows.find(flow_id)
-    if flow is None:
+def _count(tx: Tx, flow_id: str, statuses: list[TaskStatus]) -> None:
+    """The flow does not move: its own row tells its status. If that is an end, `settle` counts how the others
+    of these tasks end."""
+    try:
+        flow = tx.flows.lock(flow_id)
+    except (NotFound, RowDamaged):  # an audit and `holdfast store verify` tell
         return
-    flow = tx.flows.lock(flow_id)
     counts = {name: getattr(flow, name) for name in ("live", *_COUNTER_OF.values())}
     for status in statuses:
         counts[_COUNTER_OF.get(status, "live")] += 1

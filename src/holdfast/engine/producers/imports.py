@@ -33,7 +33,14 @@ from holdfast.core.payload import (
     check_text,
     encode_payload,
 )
-from holdfast.core.recorded import LateReport, RecordedDetails, RecordedWork, ReportProblem, TerminalOutcome
+from holdfast.core.recorded import (
+    LateReport,
+    RecordedDetails,
+    RecordedWork,
+    ReportProblem,
+    TerminalOutcome,
+    unregistered_holder,
+)
 from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, NotifyPolicy, Task
 from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
@@ -437,7 +444,7 @@ def _taken(one: PreparedTask, change: ImportChange, record_id: str, why: str | N
 
 
 def _holder(imported: ImportedTask) -> BootId:
-    return BootId(f"producer:{imported.runtime.value}")
+    return unregistered_holder(imported.runtime)
 
 
 def _id_of(prefix: str, source: ImportSource, link: SourceIdentity) -> str:

@@ -25,6 +25,7 @@ from holdfast.core.recorded import (
     ScopeKind,
     TerminalOutcome,
     UnrecordedWork,
+    unregistered_holder,
 )
 from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
@@ -241,7 +242,7 @@ def begin(tx: Tx, work: RecordedWork, *, now: datetime, holder: BootId | None = 
     one: its death then ends the record at once."""
     run = tx.runs.claim(
         work.run.id,
-        boot_id=holder or f"producer:{work.task.runtime.value}",
+        boot_id=holder or unregistered_holder(work.task.runtime),
         token=work.run.id,
         now=now,
         lease=NEVER - now,

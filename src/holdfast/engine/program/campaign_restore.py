@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,11 +19,13 @@ from holdfast.core.errors import BadInput, EffectsInTheWay, IllegalMove, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import CampaignStatus, ItemStatus
 from holdfast.engine.campaigns.creating import owned_campaign
+from holdfast.engine.campaigns.item_effects import effects_of_items
 from holdfast.engine.ledger.campaign_progress import count_move, moved_campaign
 from holdfast.engine.ledger.ledger import cancelling
 from holdfast.engine.program.effect_reviews import may_have_happened
 from holdfast.engine.program.forks import HAPPENED, OPEN, Compensate, undo_effect
 from holdfast.store import Store, Tx, Write
+from holdfast.store.tasks import FamilyTask
 
 DECISIONS = ("refuse", "keep", "compensate", "acknowledge")
 # How many items one transaction makes pending, or asks to stop.
@@ -32,6 +35,8 @@ MAX_CHUNKS = 20
 _SHOWN_EFFECTS = 20
 _ENDED = (CampaignStatus.DONE, CampaignStatus.FAILED)
 _HAVE_ENDED = (ItemStatus.DONE, ItemStatus.FAILED)
+# The place, the status and the task of an item that a restore makes pending again.
+Touched: TypeAlias = "tuple[int, ItemStatus, str | None]"
 
 
 class UndonePhase(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +62,13 @@ class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: CampaignCheckpoint
     campaign: Campaign
     phases: tuple[UndonePhase, ...]
-    # By class and status: how many effects the tasks of those items have.
+    # By class and status: how many effects the tasks of those items have, and the tasks that these started.
     effects: dict[tuple[str, str], int]
     # Some of those that happened, and of those that may have happened, in words.
     happened: tuple[str, ...] = ()
     in_doubt: tuple[str, ...] = ()
+    # Some that happened in tasks that the items started: these start anew, so such effects cannot be kept.
+    in_children: tuple[str, ...] = ()
     # A restore to this checkpoint that was begun and not finished.
     unfinished: CampaignRestore | None = None
 
@@ -110,39 +117,57 @@ def places_then(tx: Tx, checkpoint: CampaignCheckpoint, phase: int) -> Places:
 def plan_restore(tx: Tx, checkpoint_id: str, *, owner: str | None = None) -> RestorePlan:
     """What a restore would undo, item-phase by item-phase, in bounded memory. Raises Refused, RowDamaged."""
     checkpoint, campaign = restorable(tx, checkpoint_id, owner=owner)
-    effects: Counter[tuple[str, str]] = Counter()
-    happened: list[str] = []
-    in_doubt: list[str] = []
+    seen = _SeenEffects()
     phases = []
     for number, phase in enumerate(campaign.spec.phases):
         then = places_then(tx, checkpoint, number)
         counts: Counter[str] = Counter()
         rows = _touched(tx, campaign, number, then, counts)
         while chunk := list(islice(rows, CHUNK)):
-            found = tx.effects.of_tasks([task_id for _, _, task_id in chunk if task_id is not None])
-            living = {task_id for _, status, task_id in chunk if status not in _HAVE_ENDED}
-            for task_id, some in found.items():
-                for effect in some:
-                    effects[effect.effect_class.value, effect.status.value] += 1
-                    if effect.status in HAPPENED:
-                        happened += [] if len(happened) >= _SHOWN_EFFECTS else [_shown(effect)]
-                    elif _is_in_doubt(effect) and task_id not in living:
-                        in_doubt += [] if len(in_doubt) >= _SHOWN_EFFECTS else [_shown(effect)]
+            seen.look(tx, chunk)
         phases.append(_undone_phase(phase.name, counts, then))
     return RestorePlan(
         checkpoint=checkpoint,
         campaign=campaign,
         phases=tuple(phases),
-        effects=dict(effects),
-        happened=tuple(happened),
-        in_doubt=tuple(in_doubt),
+        effects=dict(seen.counts),
+        happened=tuple(seen.happened),
+        in_doubt=tuple(seen.in_doubt),
+        in_children=tuple(seen.in_children),
         unfinished=tx.campaign_restores.open_of(campaign.id),
     )
 
 
+class _SeenEffects:
+    """The effects of the items of a plan: counted, and some of them in words."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.happened: list[str] = []
+        self.in_doubt: list[str] = []
+        self.in_children: list[str] = []
+
+    def look(self, tx: Tx, chunk: Sequence[Touched]) -> None:
+        seen = effects_of_items(tx, {task_id for _, _, task_id in chunk if task_id is not None})
+        # A restore stops these first, and that settles what is open.
+        living = {task_id for _, status, task_id in chunk if status not in _HAVE_ENDED}
+        _add(self.in_doubt, map(_shown_gone, seen.gone))
+        for root_id, effect in seen.found:
+            self.counts[effect.effect_class.value, effect.status.value] += 1
+            if effect.status in HAPPENED:
+                _add(self.happened, [_shown(effect)])
+                _add(self.in_children, [_shown(effect)] if effect.task_id != root_id else [])
+            elif _is_in_doubt(effect) and root_id not in living:
+                _add(self.in_doubt, [_shown(effect)])
+
+
+def _add(shown: list[str], more: Iterable[str]) -> None:
+    shown += islice(more, _SHOWN_EFFECTS - len(shown))
+
+
 def _touched(
     tx: Tx, campaign: Campaign, phase: int, then: Places, counts: Counter[str], *, after: int = -1
-) -> Iterator[tuple[int, ItemStatus, str | None]]:
+) -> Iterator[Touched]:
     """The items to undo; counts them by status, and under `still` those that were done then and are now."""
     for place, status, task_id in tx.campaign_restores.touched(campaign.id, phase, after=after):
         if place not in then:
@@ -183,6 +208,10 @@ def _shown(effect: Effect) -> str:
     return f"{effect.name} of {effect.task_id} ({effect.id})"
 
 
+def _shown_gone(task_id: str) -> str:
+    return f"{task_id}, which is no longer in the ledger"
+
+
 # --- restoring
 
 
@@ -200,8 +229,10 @@ async def restore_campaign(
     """Begin a restore, or go on with it, for a bounded number of chunks; each is one transaction.
 
     The campaign is paused until the restore is over, also if the process dies: the same call goes on then.
-    Raises EffectsInTheWay if effects happened since and the caller did not say what becomes of them, or if
-    the outcome of one is unknown; Refused if one cannot go back to this checkpoint.
+    A call after which it is not over has undone something, or has waited for tasks to stop. Raises
+    EffectsInTheWay if effects happened since and the caller did not say what becomes of them, or if the
+    outcome of one is unknown; Refused if one cannot go back to this checkpoint, or if the restore began with
+    compensate and this call has no function for it.
     """
     check_decision(effects, compensate)
     begun = await store.read(lambda tx: _unfinished(tx, checkpoint_id, owner))
@@ -213,16 +244,29 @@ async def restore_campaign(
     restore, campaign = await store.write(
         beginning_restore(checkpoint_id, effects=effects, now=clock.now(), owner=owner)
     )
+    _check_function(restore, campaign, is_given=compensate is not None)
     left = await _stop_running(store, clock, restore, campaign, patience_s)
     if left:
         return RestoreProgress(restore=restore, campaign=campaign, is_over=False, stopping=left)
     for _ in range(max_chunks):
         undone = await _undo_compensated(store, restore, campaign, compensate)
         progress = await store.write(undoing_chunk(restore, compensated=undone, now=clock.now()))
+        if progress.stopping:
+            await store.wait_for("campaigns", patience_s)
         if progress.is_over or progress.stopping:
             return progress
         restore = progress.restore
     return RestoreProgress(restore=restore, campaign=campaign, is_over=False)
+
+
+def _check_function(restore: CampaignRestore, campaign: Campaign, *, is_given: bool) -> None:
+    if restore.effects == "compensate" and not is_given:
+        command = f"holdfast checkpoints restore {restore.checkpoint_id} --apply --effects"
+        raise Refused(
+            f"the restore of {campaign.name} to {restore.checkpoint_id} began with compensate, so it needs "
+            f"the function that undoes an effect: {command} compensate --compensate MODULE:FUNCTION; or "
+            f"decide otherwise for what is left: {command} keep, or {command} acknowledge"
+        )
 
 
 def check_decision(effects: object, compensate: Compensate | None) -> None:
@@ -245,13 +289,19 @@ def check_effects(plan: RestorePlan, effects: Decision) -> None:
         raise EffectsInTheWay(plan.campaign.name, list(plan.in_doubt), _IN_DOUBT)
     if plan.happened and effects == "refuse":
         raise EffectsInTheWay(plan.campaign.name, list(plan.happened), _HAPPENED)
+    if plan.in_children and effects == "keep":
+        raise EffectsInTheWay(plan.campaign.name, list(plan.in_children), _IN_CHILDREN)
 
 
 _IN_DOUBT = (
-    "the outcome is unknown; settle it first: holdfast reviews list; or, if it raised and is in no review: "
-    "--effects acknowledge"
+    "the outcome is unknown; settle it first: holdfast reviews list; or, if it is in no review, because it "
+    "raised or its task is gone: --effects acknowledge"
 )
 _HAPPENED = "say --effects keep, compensate or acknowledge"
+_IN_CHILDREN = (
+    "the items started these tasks and start them anew, so their effects cannot be kept; say --effects "
+    "compensate or acknowledge"
+)
 
 
 def _unfinished(tx: Tx, checkpoint_id: str, owner: str | None) -> CampaignRestore | None:
@@ -336,7 +386,9 @@ async def _stop_running(
     deadline = loop.time() + patience_s
     while True:
         living = await store.read(lambda tx: _living(tx, restore, campaign))
-        new = [task_id for task_id in living if task_id not in asked]
+        ids = {one.task_id for one in living}
+        # The end of a task stops those that it started. They are not asked before it: it could notice.
+        new = [one.task_id for one in living if one.parent_id not in ids and one.task_id not in asked]
         asked.update(new)
         await asyncio.gather(
             *(store.write(cancelling(one, reason=why, owner=None, now=clock.now())) for one in new)
@@ -344,15 +396,16 @@ async def _stop_running(
         if not living:
             return 0
         if not new and loop.time() >= deadline:
-            return len(living)
+            return _items_of(living)
         if not new:
             await store.wait_for("campaigns", min(0.2, patience_s))
 
 
-def _living(tx: Tx, restore: CampaignRestore, campaign: Campaign) -> list[str]:
-    """The tasks of items that were not done then and that have not ended; no more than one chunk of them."""
+def _living(tx: Tx, restore: CampaignRestore, campaign: Campaign) -> list[FamilyTask]:
+    """The tasks of items that were not done then, and what these have started, as far as they have not ended;
+    no more than about one chunk of them."""
     checkpoint, _ = restorable(tx, restore.checkpoint_id)
-    found: list[str] = []
+    found: list[FamilyTask] = []
     for number in range(len(campaign.spec.phases)):
         then = places_then(tx, checkpoint, number)
         after = -1
@@ -364,17 +417,22 @@ def _living(tx: Tx, restore: CampaignRestore, campaign: Campaign) -> list[str]:
     return found
 
 
-def _not_ended(tx: Tx, task_ids: Sequence[str]) -> list[str]:
-    return sorted(one.id for one in tx.tasks.get_many(task_ids).values() if not one.has_ended)
+def _not_ended(tx: Tx, task_ids: Sequence[str]) -> list[FamilyTask]:
+    return [one for one in tx.tasks.families(task_ids) if not one.has_ended]
+
+
+def _items_of(living: Sequence[FamilyTask]) -> int:
+    """How many items have such tasks."""
+    return len({one.root_id for one in living})
 
 
 async def _undo_compensated(
     store: Store, restore: CampaignRestore, campaign: Campaign, compensate: Compensate | None
-) -> frozenset[str]:
+) -> frozenset[str] | None:
     """Undo the effects of the next chunk, the newest first. What was undone before a crash is undone again,
-    under the same idempotency key."""
+    under the same idempotency key. None without a function."""
     if compensate is None:
-        return frozenset()
+        return None
     effects = await store.read(lambda tx: _effects_of_next(tx, restore, campaign))
     happened = [effect for effect in effects if effect.status in HAPPENED]
     for effect in sorted(happened, key=lambda one: (one.updated_us, one.id), reverse=True):
@@ -385,8 +443,8 @@ async def _undo_compensated(
 def _effects_of_next(tx: Tx, restore: CampaignRestore, campaign: Campaign) -> list[Effect]:
     checkpoint, _ = restorable(tx, restore.checkpoint_id)
     chunk, _ = _next_chunk(tx, restore, campaign, checkpoint)
-    found = tx.effects.of_tasks([task_id for _, _, task_id in chunk if task_id is not None])
-    return [_opened(tx, effect) for some in found.values() for effect in some]
+    found = effects_of_items(tx, {task_id for _, _, task_id in chunk if task_id is not None})
+    return [_opened(tx, effect) for effect in found.all]
 
 
 def _opened(tx: Tx, effect: Effect) -> Effect:
@@ -397,7 +455,7 @@ def _opened(tx: Tx, effect: Effect) -> Effect:
 
 def _next_chunk(
     tx: Tx, restore: CampaignRestore, campaign: Campaign, checkpoint: CampaignCheckpoint
-) -> tuple[list[tuple[int, ItemStatus, str | None]], int]:
+) -> tuple[list[Touched], int]:
     """The next items to undo, all of one phase, and that phase; after the last one the number of phases."""
     after = restore.place
     for number in range(restore.phase, len(campaign.spec.phases)):
@@ -410,11 +468,12 @@ def _next_chunk(
 
 
 def undoing_chunk(
-    begun: CampaignRestore, *, compensated: frozenset[str] = frozenset(), now: datetime
+    begun: CampaignRestore, *, compensated: frozenset[str] | None = None, now: datetime
 ) -> Write[RestoreProgress]:
     """The write that makes the next items pending again, and ends the restore after the last ones.
 
-    If a task of one runs again, it says so and changes nothing. Raises EffectsInTheWay.
+    If a task of one runs again, it says so and changes nothing. Raises EffectsInTheWay, and Refused if the
+    decision is to compensate and nothing was.
     """
 
     def undo(tx: Tx) -> RestoreProgress:
@@ -429,14 +488,15 @@ def undoing_chunk(
         if not chunk:
             return _end(tx, restore, campaign, now)
         rows = tx.campaign_restores.lock_at(campaign.id, phase, [place for place, _, _ in chunk])
-        open_rows = [row.task_id for row in rows if row.status not in _HAVE_ENDED and row.task_id is not None]
-        living = len(_not_ended(tx, open_rows))
-        kept = None if living else _decided(tx, restore, campaign, rows, compensated)
+        task_of = {place: task_id for place, _, task_id in chunk if task_id is not None}
+        living = _items_of(_not_ended(tx, sorted(task_of.values())))
+        kept = None if living else _decided(tx, restore, campaign, task_of.values(), compensated)
         if kept is None:
             return RestoreProgress(restore=restore, campaign=campaign, is_over=False, stopping=living)
         note = f"started anew: {checkpoint.id} was restored"
         for row in rows:
-            _undo(tx, campaign, row, is_kept=row.task_id in kept, note=note, now=now)
+            task_id = task_of.get(row.place)
+            _undo(tx, campaign, row, keep_of=task_id if task_id in kept else None, note=note, now=now)
         restore = msgspec.structs.replace(
             restore, phase=phase, place=rows[-1].place, undone=restore.undone + len(rows), updated_at=now
         )
@@ -446,10 +506,12 @@ def undoing_chunk(
     return undo
 
 
-def _undo(tx: Tx, campaign: Campaign, row: ItemPhase, *, is_kept: bool, note: str, now: datetime) -> None:
+def _undo(
+    tx: Tx, campaign: Campaign, row: ItemPhase, *, keep_of: str | None, note: str, now: datetime
+) -> None:
     tx.campaign_restores.forget_effects(row)
-    if is_kept:
-        tx.campaign_restores.keep_effects(row)
+    if keep_of is not None:
+        tx.campaign_restores.keep_effects(row, keep_of)
     if row.status is ItemStatus.RUNNING:  # its task is gone, so nothing else ends it
         failed = msgspec.structs.replace(row, status=ItemStatus.FAILED, error="its task is gone")
         tx.item_phases.end([failed], now=now)
@@ -467,23 +529,29 @@ def _decided(
     tx: Tx,
     restore: CampaignRestore,
     campaign: Campaign,
-    rows: Sequence[ItemPhase],
-    compensated: frozenset[str],
+    task_ids: Collection[str],
+    compensated: frozenset[str] | None,
 ) -> set[str] | None:
     """The tasks whose effects are kept; None if there are effects that were not compensated yet."""
-    found = tx.effects.of_tasks([one.task_id for one in rows if one.task_id is not None])
-    everything = [effect for some in found.values() for effect in some]
-    happened = [effect for effect in everything if effect.status in HAPPENED]
     if restore.effects == "acknowledge":
         return set()
-    in_doubt = [_shown(effect) for effect in everything if _is_in_doubt(effect)]
+    found = effects_of_items(tx, task_ids)
+    in_doubt = [_shown(effect) for effect in found.all if _is_in_doubt(effect)]
+    in_doubt += map(_shown_gone, found.gone)
     if in_doubt:
         raise EffectsInTheWay(campaign.name, in_doubt, _IN_DOUBT)
+    happened = [(item, effect) for item, effect in found.found if effect.status in HAPPENED]
     if happened and restore.effects == "refuse":
-        raise EffectsInTheWay(campaign.name, [_shown(effect) for effect in happened], _HAPPENED)
+        raise EffectsInTheWay(campaign.name, [_shown(effect) for _, effect in happened], _HAPPENED)
     if restore.effects == "compensate":
-        return set() if {effect.id for effect in happened} <= compensated else None
-    return {effect.task_id for effect in happened}
+        # Another call may have changed the decision after this one had looked.
+        _check_function(restore, campaign, is_given=compensated is not None)
+        assert compensated is not None
+        return set() if {effect.id for _, effect in happened} <= compensated else None
+    in_children = [_shown(effect) for item, effect in happened if effect.task_id != item]
+    if in_children:
+        raise EffectsInTheWay(campaign.name, in_children, _IN_CHILDREN)
+    return {effect.task_id for _, effect in happened}
 
 
 def _end(tx: Tx, restore: CampaignRestore, campaign: Campaign, now: datetime) -> RestoreProgress:

@@ -170,6 +170,19 @@ class TaskDefinition(Generic[P, T]):
                 f"async def {self.name}(run: hf.Run, {parameter}: hf.Item)",
             )
 
+    def check_arguments(self, arguments: Mapping[str, object]) -> None:
+        """Raises BadInput for arguments that the task does not take. Those of another version go unchecked,
+        because `migrate` changes them first."""
+        given = dict(arguments)
+        if given.pop(_VERSION, self.version) != self.version:
+            return
+        signature = inspect.Signature(self._parameters)
+        try:
+            signature.bind(**given)
+        except TypeError as error:
+            raise BadInput(f"arguments of {self.name}", f"{error}; its parameters are {signature}") from error
+        self._read(given)
+
     def arguments_of(self, payload: bytes) -> tuple[dict[str, Any], int | None]:
         """What to call the function with, and the version it was migrated from, if it was."""
         stored = decode_payload(payload)

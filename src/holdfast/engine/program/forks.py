@@ -182,7 +182,7 @@ def _opened(tx: Tx, effect: Effect) -> Effect:
 
 def _find_turn(tx: Tx, task_id: str, at: object, loops: Mapping[str, LoopPosition]) -> FinishedTurn:
     if not isinstance(at, str) or ":" not in at or "/" in at:
-        raise BadInput("at", 'a turn is needed, like "turn:12", or "<loop>:<turn>"; or "start"')
+        raise BadInput("at", 'name a turn: "turn:12", "LOOP:TURN", "plan:ITEM" or "start"')
     name, _, wanted = at.rpartition(":")
     outside = [path for path in loops if "/" not in path]
     if name == "turn" and "turn" not in loops:

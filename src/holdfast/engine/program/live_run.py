@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.effect import EffectClass
@@ -78,6 +79,8 @@ class RunHost(msgspec.Struct, frozen=True, kw_only=True):
     approval: frozenset[EffectClass] = frozenset()
     # How runs are saved before their time limit, and woken.
     wakes: WakeOptions = WakeOptions()
+    # After so many attempts without progress a task fails, unless it sets another number.
+    max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS
     # Ends many runs in one write.
     ends: BatchedEnds | None = None
     # For each effect that is being called here, by its key: the run that calls it.

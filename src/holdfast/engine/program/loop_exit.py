@@ -29,7 +29,9 @@ def _is_at_pop(frame: FrameType | None) -> bool:
 def was_left_on_purpose() -> bool:
     """To be called in `__del__` of a loop's iterator: False if an exception left the loop, or if this Python
     does not say."""
-    return IS_RELIABLE and _is_at_pop(sys._getframe(2))  # noqa: SLF001 - where the iterator was destroyed
+    # None if the iterator is destroyed outside of all frames, such as by the end of an event loop.
+    where = sys._getframe(1).f_back  # noqa: SLF001 - the frame below `__del__`
+    return IS_RELIABLE and _is_at_pop(where)
 
 
 # --- the self-check

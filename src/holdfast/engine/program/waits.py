@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import BadInput, ClaimLost, IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_question_id
+from holdfast.core.jumps import TOLERANCE
 from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
 from holdfast.core.program_records import Question
 from holdfast.core.redaction import redact_text
@@ -54,7 +55,20 @@ class Waits:
         if found is None:
             payload = encode_payload("until", until.isoformat())
             found = await self.note(key, payload, act)
-        await self._pass_time(datetime.fromisoformat(str(decode_payload(found.result))), why)
+        until = datetime.fromisoformat(str(decode_payload(found.result)))
+        await self._pass_time(await self._recounted(key, found, until), why)
+
+    async def _recounted(self, key: Key, began: Step, due_at: datetime) -> datetime:
+        """When a wait is over. If it began while the clock was ahead, its length counts from now, once."""
+        now = self._live.clock.now()
+        while (began_at := from_micros(began.started_us)) > now + TOLERANCE:
+            due_at = now + (due_at - began_at)
+            key = (key[0], f"{key[1]}!recounted", key[2])
+            found = self._past.find(key)
+            if found is None:
+                found = await self.note(key, encode_payload("due", due_at.isoformat()), lambda _tx: None)
+            began, due_at = found, datetime.fromisoformat(str(decode_payload(found.result)))
+        return due_at
 
     async def _pass_time(self, until: datetime, why: str | None) -> None:
         """A short sleep stays in memory; a long one gives up the claim."""
@@ -247,6 +261,9 @@ class Waits:
             due = None if new.due_at is None else new.due_at.isoformat()
             found = await self.note(asked, encode_payload("question", [new.id, due]), open_question)
         question_id, due = msgspec.json.decode(found.result, type=tuple[str, str | None])
+        due_at = None
+        if due is not None:
+            due_at = await self._recounted(asked, found, datetime.fromisoformat(due))
         default_answer = encode_payload("default", default)
         # Redacted before it is cut: half of a secret looks like none.
         late = (
@@ -261,7 +278,7 @@ class Waits:
             key,
             waits_on=f"answer:{question_id}",
             look=lambda tx: tx.questions.get(question_id).answer,
-            due_at=None if due is None else datetime.fromisoformat(due),
+            due_at=due_at,
             late=late,
             when_late=close,
         )
@@ -279,6 +296,7 @@ class Waits:
                 due = (live.clock.now() + lasts).isoformat()
                 found = await self.note(began, encode_payload("due", due), lambda _tx: None)
             due_at = datetime.fromisoformat(str(decode_payload(found.result)))
+            due_at = await self._recounted(began, found, due_at)
         now, task_id = live.clock.now(), live.claim.task_id
 
         def look(tx: Tx) -> bytes | None:
@@ -368,7 +386,7 @@ def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, no
         packed = pack(encoded, tx.sealing)
         task = tx.tasks.lock(task_id)
         if task.has_ended:
-            raise IllegalMove("task", task_id, task.status.value, "a task that receives messages")
+            raise IllegalMove("task", task_id, task.status.value, "sent a message")
         tx.blobs.keep(task_id, packed)
         is_new = tx.mail.send(task_id, topic=topic, body=packed.stored, sender=sender, key=key, now=now)
         if is_new:

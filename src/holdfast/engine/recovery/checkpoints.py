@@ -298,6 +298,7 @@ def documents(
             origin=task.origin,
             session_key=task.session_key,
             task_name=task.name,
+            task_key=task.dedup_key,
             goal=task.goal,
             plan=None if plan is None else _fit_to_show(plan),
             cursor=Cursor(last_completed=head.last_step) if plan is None else plan.cursor,

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.errors import BadInput, Conflict, FlowsBlended, IllegalMove
+from holdfast.core.errors import BadInput, Conflict, FlowsBlended, IllegalMove, RevisionMismatch
 from holdfast.core.flow import Flow, FlowNode
 from holdfast.core.ids import RunId, check_id, derived_id, new_token
 from holdfast.core.payload import check_name
@@ -27,14 +27,16 @@ def retrying_flow(
     now: datetime,
     node_id: str | None = None,
     owner: str | None = None,
+    revision: int | None = None,
     token: str | None = None,
 ) -> Write[Flow]:
     """The write that retries what blocks a flow: every node that did not succeed (MOST_RETRIED of them), or
     the one that is named. Each keeps its task and its key; a follow-up run continues after its last saved
     step. A cancelled node is retried, too.
 
-    Of a controller's flow, the blocking task is retried. Raises IllegalMove for a flow that is not blocked,
-    FlowsBlended for one that only mirrors its tasks, and what the retry of a task raises.
+    Of a controller's flow, the blocking task is retried. Raises RevisionMismatch if the flow has changed
+    since `revision` was read, IllegalMove for a flow that is not blocked, FlowsBlended for one that only
+    mirrors its tasks, and what the retry of a task raises.
     """
     check_id("flow", flow_id)
     wanted = None if node_id is None else check_name("node", node_id)
@@ -44,6 +46,7 @@ def retrying_flow(
         flow = owned_flow(tx.flows.get(flow_id), owner)
         if flow.change_token == token:
             return flow  # this write runs again after its own commit
+        _check_revision(flow, revision)
         _check(flow)
         nodes = _nodes(tx, flow, wanted) if flow.has_nodes else []
         if not nodes and (flow.has_nodes or flow.blocked_by_task_id is None):
@@ -57,7 +60,8 @@ def retrying_flow(
             # The ids are made of the token, so that this write makes the same ones when it runs again.
             run_id = RunId(derived_id("run", now, token, task_id))
             retrying_task(task_id, now=now, may_be_cancelled=True, run_id=run_id)(tx)
-        tx.flows.lock(flow_id)
+        # Another retry may have come first while this write waited for the lock.
+        _check_revision(tx.flows.lock(flow_id), revision)
         tx.act_now(flow_id)
         _start_again(tx, [node.place for node in nodes if node.task_id is None], flow_id, token, now)
         return tx.flows.get(flow_id)
@@ -65,12 +69,18 @@ def retrying_flow(
     return retry
 
 
+def _check_revision(flow: Flow, revision: int | None) -> None:
+    if revision is not None and flow.revision != revision:
+        raise RevisionMismatch(flow.id, revision, flow.revision)
+
+
 def _check(flow: Flow) -> None:
     if flow.is_mirrored:
         raise FlowsBlended(
             flow.id,
-            "mirrors its tasks, so it cannot be retried itself; retry its task with `holdfast tasks retry`, "
-            "or let its producer record a new task with this flow",
+            "mirrors its tasks, so it cannot be retried itself; let its producer record a new task with it, "
+            f"or retry its task with `holdfast tasks retry` (`holdfast tasks flow show {flow.id}` names "
+            "it); if it answered a message, send that again with `holdfast sessions send`",
         )
     if flow.status is not FlowStatus.BLOCKED:
         raise IllegalMove("flow", flow.id, flow.status.value, "retried: nothing blocks it")

@@ -85,13 +85,13 @@ def _check(tx: Tx, task: Task, *, may_be_cancelled: bool) -> None:
             f"{task.id} answered a message of the session {task.session_key}, which was told of its end and "
             f"has gone on since; send the message again: holdfast sessions send {task.session_key} TEXT"
         )
+    check_flow(tx, task)
     if task.status is TaskStatus.CANCELLED and not may_be_cancelled:
         raise Refused(
             f"{task.id} was cancelled: {task.cancel_reason or 'no reason was given'}; to go on with it all "
             f"the same: holdfast tasks retry {task.id} --cancelled"
         )
     _check_family(tx, task)
-    check_flow(tx, task)
 
 
 def _check_family(tx: Tx, task: Task) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import Refused, RowDamaged
 from holdfast.core.events import EventKind
+from holdfast.core.flow import Flow
 from holdfast.core.ids import RunId, new_run_id
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import Step
@@ -55,15 +56,21 @@ def may_go_on(task: Task) -> bool:
 def check_flow(tx: Tx, task: Task) -> None:
     """Raises Refused for a task of a managed flow that has ended or is to be cancelled: its cancel is sticky.
     A flow that mirrors the task follows it instead."""
-    flow = None if task.flow_id is None else tx.flows.find(task.flow_id)
-    if flow is None or flow.is_mirrored:
-        return
-    if flow.has_ended or flow.cancel_requested_at is not None:
+    flow = _stopping_flow(tx, task)
+    if flow is not None:
         state = flow.status.value if flow.has_ended else "being cancelled"
         raise Refused(
             f"{task.id} is a part of {flow.id}, which is {state}, so nothing of it goes on any more; start "
             f"the flow again under another key, or continue without it: holdfast tasks fork {task.id}"
         )
+
+
+def _stopping_flow(tx: Tx, task: Task) -> Flow | None:
+    """The managed flow of the task, if it has ended or is to be cancelled."""
+    flow = None if task.flow_id is None else tx.flows.find(task.flow_id)
+    if flow is None or flow.is_mirrored:
+        return None
+    return flow if flow.has_ended or flow.cancel_requested_at is not None else None
 
 
 def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
@@ -133,9 +140,10 @@ def forgiven_in(past: TaskHistory) -> int:
 
 
 def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
-    """Reopen the children that ended only because this task did."""
+    """Reopen the children that ended only because this task did, but for those whose flow has ended since."""
     for child in tx.tasks.children(task.id):
-        if child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id):
+        ended_with_it = child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id)
+        if ended_with_it and _stopping_flow(tx, child) is None:
             go_on(tx, tx.tasks.lock(child.id), now=now)
 
 

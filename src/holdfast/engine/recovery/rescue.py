@@ -17,6 +17,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import PageDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_checkpoint_id
+from holdfast.core.recorded import unregistered_holder
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
@@ -261,7 +262,7 @@ class Rescuer:
         details = tx.recorded.get(run.task_id)
         if details is not None and (details.reference or details.child_session_key):
             runtime = tx.tasks.look(run.task_id).runtime
-            tx.runs.hand_over(run.id, run.fence, claimed_by=f"producer:{runtime.value}")
+            tx.runs.hand_over(run.id, run.fence, claimed_by=unregistered_holder(runtime))
             return False
         failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
         return end_recorded_run(tx, run, RunStatus.LOST, failure, now=now, retention=self._retention)

@@ -35,7 +35,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, RunId, check_id, new_checkpoint_id, new_run_id, new_token
-from holdfast.core.message import CRON_CHANNEL
+from holdfast.core.message import CRON_CHANNEL, plain_line
 from holdfast.core.payload import check_number, clean_text
 from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.step import Artifact, ArtifactState
@@ -51,6 +51,7 @@ from holdfast.engine.ledger.ledger import (
     end_task,
     tell_campaign,
     tell_flow,
+    tell_item_progress,
 )
 from holdfast.engine.recovery.attempts import recorded_attempts
 from holdfast.engine.recovery.checkpoints import to_checkpoint
@@ -69,6 +70,7 @@ MAX_CONCURRENCY = 100
 RESUME_CONCURRENCY = 2
 # A checkpoint whose resumers die again and again fails after so many attempts.
 MAX_RESUME_ATTEMPTS = 5
+_MAX_GOAL_CHARS = 80
 # After this many crashes without progress a run is a suspect: its follow-up run runs alone.
 SUSPECT_AFTER = 2
 
@@ -98,8 +100,8 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: tuple[str, ...] = ()
     # Among `followed_up`: suspects whose process died while it ran nothing else.
     blamed: tuple[str, ...] = ()
-    # Among `followed_up`: nothing was saved, so that they start from the beginning.
-    anew: tuple[str, ...] = ()
+    # Among `followed_up`: nothing was saved, so that they begin from the start; with the goal of each task.
+    anew: dict[str, str] = {}
 
     def __add__(self, other: Resumed) -> Resumed:
         return Resumed(
@@ -107,7 +109,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
             failed=self.failed | other.failed,
             cancelled=self.cancelled + other.cancelled,
             blamed=self.blamed + other.blamed,
-            anew=self.anew + other.anew,
+            anew=self.anew | other.anew,
         )
 
 
@@ -242,7 +244,7 @@ class Resumer:
             return UnusableCheckpoint(
                 checkpoint=checkpoint, failure=Failure(kind=error.code, message=error.problem)
             )
-        refusal = await self._refusal(checkpoint, document)
+        refusal = await self._store.read(lambda tx: self._refusal(tx, checkpoint, document))
         if refusal is not None:
             return UnusableCheckpoint(checkpoint=checkpoint, failure=refusal)
         reports = tuple([await _look_at(artifact) for artifact in document.artifacts])
@@ -255,43 +257,13 @@ class Resumer:
             diagnostic=_artifact_diagnostic(odd) if odd else None,
         )
 
-    async def _refusal(self, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
+    def _refusal(self, tx: Tx, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
         """Why the checkpoint is not resumed: too many attempts without progress. Age is never a reason."""
-        idle, most = document.idle_attempts, await self._most_attempts(document)
-        facts: dict[str, object] = {
-            "idle_attempts": idle,
-            "company": document.company,
-            "last_completed": document.cursor.last_completed,
-        }
-        if idle >= most:
-            facts["attempts"] = most
-            if _died_alone(document):
-                message = f"its process died again while it ran nothing else: attempt {idle} of {most}"
-                return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
-            message = f"attempt {idle} of {most} without progress"
-            if document.kind is CheckpointKind.TIMEOUT:
-                facts["run_timeout"] = document.note
-                message += f": {document.note or 'the run used its time and saved no step'}"
-                message += '; divide the step, or allow a run more time, such as run_timeout="30m"'
-            return Failure(kind="no_progress", message=message, facts=facts)
-        if checkpoint.attempts > MAX_RESUME_ATTEMPTS:
+        too_many = too_many_attempts(tx, document, self._max_idle_attempts)
+        if too_many is None and checkpoint.attempts > MAX_RESUME_ATTEMPTS:
             message = f"{checkpoint.attempts - 1} processes died before they created the follow-up run"
-            return Failure(kind="resume_attempts", message=message, facts=facts)
-        return None
-
-    async def _most_attempts(self, document: CheckpointDocument) -> int:
-        """How many attempts without progress are too many: as the task sets it, else as the settings do.
-
-        At least so many that the run has run alone once. If the process ran other runs, too, any of them may
-        have killed it, so that twice as many attempts are allowed.
-        """
-        least = SUSPECT_AFTER + 1
-        if document.idle_attempts < least:
-            return least
-        named = await self._store.read(lambda tx: recorded_attempts(tx, document.task_name))
-        most = max(self._max_idle_attempts if named is None else named, least)
-        is_shared = document.reason is ResumeReason.CRASH and not _died_alone(document)
-        return 2 * most if is_shared else most
+            return Failure(kind="resume_attempts", message=message, facts=_facts_of(document))
+        return too_many
 
     async def _follow_up(self, good: Sequence[FollowUpRun]) -> Resumed:
         """Create all follow-up runs in one transaction; if that fails, each in its own."""
@@ -333,7 +305,11 @@ class Resumer:
                 followed_up={one.checkpoint.id: one.run_id for one in going_on},
                 cancelled=tuple(one.checkpoint.id for one in ended),
                 blamed=tuple(one.checkpoint.id for one in going_on if _is_to_blame(one.document)),
-                anew=tuple(one.checkpoint.id for one in going_on if _has_nothing(one.document)),
+                anew={
+                    one.checkpoint.id: plain_line(one.document.goal, _MAX_GOAL_CHARS)
+                    for one in going_on
+                    if _has_nothing(one.document)
+                },
             )
 
         return follow_up
@@ -350,6 +326,9 @@ class Resumer:
         tx.tasks.move_many(
             [one.checkpoint.task_id for one in going_on], TaskStatus.PAUSED, TaskStatus.QUEUED, now=now
         )
+        anew = [one.checkpoint.task_id for one in going_on if _has_nothing(one.document)]
+        for task in tx.tasks.get_many(anew).values():
+            tell_item_progress(tx, task, now=now, note="started anew: nothing was saved")
         for one in going_on:
             tx.emit(
                 EventKind.CHECKPOINT_RESUMED,
@@ -359,6 +338,7 @@ class Resumer:
                 run_id=one.run_id,
                 resumes_run_id=one.checkpoint.run_id,
                 reason=one.document.reason.value,
+                is_anew=_has_nothing(one.document),
             )
         tx.hint("runs")
 
@@ -390,16 +370,9 @@ class Resumer:
         cancel_idle_run(tx, tx.runs.lock(checkpoint.run_id), failure, now=now, retention=self._retention)
 
     async def _fail(self, one: UnusableCheckpoint) -> Resumed:
-        failed, failure = await self._store.write(self._failing(one)), one.failure
-        for checkpoint_id in failed.failed:
-            message = " ".join(failure.message.split())
-            log.warning(
-                "%s failed: %s is not resumed: %s: %s",
-                one.checkpoint.task_id,
-                checkpoint_id,
-                failure.kind,
-                message,
-            )
+        failed = await self._store.write(self._failing(one))
+        if failed.failed:
+            tell_not_resumed(one.checkpoint, one.failure)
         return failed
 
     def _failing(self, one: UnusableCheckpoint) -> Write[Resumed]:
@@ -421,6 +394,57 @@ class Resumer:
 
 def _has_nothing(document: CheckpointDocument) -> bool:
     return not document.steps_saved and document.cursor.last_completed is None
+
+
+def tell_not_resumed(checkpoint: Checkpoint, failure: Failure) -> None:
+    message = " ".join(failure.message.split())
+    log.warning(
+        "%s failed: %s is not resumed: %s: %s", checkpoint.task_id, checkpoint.id, failure.kind, message
+    )
+
+
+def too_many_attempts(tx: Tx, document: CheckpointDocument, max_idle_attempts: int) -> Failure | None:
+    """The failure of a run that made no progress in as many attempts as it may have; None if it may go on."""
+    idle, most, facts = (
+        document.idle_attempts,
+        _most_attempts(tx, document, max_idle_attempts),
+        _facts_of(document),
+    )
+    if idle < most:
+        return None
+    facts["attempts"] = most
+    if _died_alone(document):
+        message = f"its process died again while it ran nothing else: attempt {idle} of {most}"
+        return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
+    message = f"attempt {idle} of {most} without progress"
+    if document.kind is CheckpointKind.TIMEOUT:
+        facts["run_timeout"] = document.note
+        message += f": {document.note or 'the run used its time and saved no step'}"
+        message += '; divide the step, or allow a run more time, such as run_timeout="30m"'
+    return Failure(kind="no_progress", message=message, facts=facts)
+
+
+def _facts_of(document: CheckpointDocument) -> dict[str, object]:
+    return {
+        "idle_attempts": document.idle_attempts,
+        "company": document.company,
+        "last_completed": document.cursor.last_completed,
+    }
+
+
+def _most_attempts(tx: Tx, document: CheckpointDocument, max_idle_attempts: int) -> int:
+    """How many attempts without progress are too many: as the task sets it, else as the settings do.
+
+    At least so many that the run has run alone once. If the process ran other runs, too, any of them may have
+    killed it, so that twice as many attempts are allowed.
+    """
+    least = SUSPECT_AFTER + 1
+    if document.idle_attempts < least:
+        return least
+    named = recorded_attempts(tx, document.task_name)
+    most = max(max_idle_attempts if named is None else named, least)
+    is_shared = document.reason is ResumeReason.CRASH and not _died_alone(document)
+    return 2 * most if is_shared else most
 
 
 def fail_resume(
@@ -446,7 +470,8 @@ def fail_resume(
                 facts={"checkpoint_id": checkpoint.id, "why": failure.kind},
             ),
         )
-        end_task(tx, run, outcome, now=now, retention=retention)
+        if tx.tasks.get_many([run.task_id]):  # its row may be gone
+            end_task(tx, run, outcome, now=now, retention=retention)
 
 
 def _paused_run(tx: Tx, checkpoint: Checkpoint) -> RunRecord | None:
@@ -591,6 +616,7 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
         artifacts=reports,
         is_retry=document.origin is not None and document.origin.channel == CRON_CHANNEL,
         task_id=document.task_id,
+        task_key=document.task_key,
         wake_id=document.wake_id,
         done_criteria=document.done_criteria,
         unmet=document.unmet,

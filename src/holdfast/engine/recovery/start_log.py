@@ -52,7 +52,7 @@ class StepFacts:
             "cancelled": len(found.cancelled),
             "suspects": len(found.blamed),
         }
-        self.notes += [f"{one} starts anew: nothing was saved" for one in found.anew]
+        self.notes += [f"{goal} starts anew: nothing was saved ({one})" for one, goal in found.anew.items()]
         self.notes += [f"{one} is not resumed: {why}" for one, why in found.failed.items()]
 
     async def held(self, store: Store, why: str) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
+from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
-from holdfast.core.clock import Clock
-from holdfast.core.errors import ClaimLost, IllegalMove, ResumesHeld, RowDamaged
+from holdfast.core.clock import Clock, from_micros, to_micros
+from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, ResumesHeld, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.ids import check_id, new_checkpoint_id, new_wake_id
+from holdfast.core.ids import CheckpointId, check_id, new_checkpoint_id, new_wake_id
+from holdfast.core.jumps import TOLERANCE, Belief
 from holdfast.core.payload import check_name, check_text, clean_text
 from holdfast.core.schedule import Wake, WakeReason
 from holdfast.core.smart_wake import WakeOptions
@@ -21,12 +23,15 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import TaskStatus, WakeStatus
 from holdfast.core.wake_contract import MAX_ACTIONS, report_of
 from holdfast.engine.aio.service import Service
+from holdfast.engine.claims.claims import wake_run
 from holdfast.engine.clocks.steady import steady_of
 from holdfast.engine.ledger.inputs import check_claim
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged
 from holdfast.engine.recovery.checkpoints import documents, to_checkpoint
-from holdfast.engine.recovery.resume import Resumer, fail_resume
+from holdfast.engine.recovery.resume import Resumer, fail_resume, tell_not_resumed, too_many_attempts
 from holdfast.store import Store, Tx, Write
+
+log = logging.getLogger("holdfast")
 
 BATCH = 500
 # More than a name of a criterion in code may have; those of an agent's packet are cut.
@@ -64,9 +69,11 @@ def pausing_until_wake(
     unmet: tuple[str, ...] = (),
     also: Callable[[Tx], object] | None = None,
     has_progressed: bool | None = None,
+    max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
     retention: timedelta = DEFAULT_RETENTION,
 ) -> Write[Checkpoint | None]:
-    """The write that saves a checkpoint of a run, raises its fence and schedules the wake of its task.
+    """The write that saves a checkpoint of a run, raises its fence and schedules the wake of its task. If
+    this was the last attempt without progress, the task fails at once.
 
     `also` writes what the run hands over, while it still holds its claim: the checkpoint is built from that.
     `has_progressed` says it of a run whose saved steps do not. Raises ClaimLost. None if the run failed
@@ -109,9 +116,25 @@ def pausing_until_wake(
             idle = 0 if has_progressed else run.idle_attempts + 1
             document = msgspec.structs.replace(document, idle_attempts=idle)
         task = tx.tasks.lock(task.id)  # a cancel comes before this, or finds the task waiting
+        is_wanted = task.cancel_requested_at is None
+        too_many = too_many_attempts(tx, document, max_idle_attempts) if is_wanted else None
+        if too_many is not None:
+            document = msgspec.structs.replace(document, wake_id=None)
         checkpoint = to_checkpoint(tx, task, document, now=now)
         tx.checkpoints.create_many([checkpoint])
         tx.runs.pause([run.id], now=now)
+        tx.emit(
+            EventKind.RUN_PAUSED,
+            run.id,
+            at=now,
+            task_id=task.id,
+            checkpoint_id=checkpoint_id,
+            reason=resumed_for.value,
+        )
+        if too_many is not None:
+            fail_resume(tx, checkpoint, too_many, now=now, retention=retention)
+            tell_not_resumed(checkpoint, too_many)
+            return tx.checkpoints.get(checkpoint_id)
         tx.tasks.move(task, TaskStatus.WAITING, now=now, waits_on=f"wake:{wake_id}")
         wake = Wake(
             id=wake_id,
@@ -125,14 +148,6 @@ def pausing_until_wake(
             updated_at=now,
         )
         tx.wakes.create(wake)
-        tx.emit(
-            EventKind.RUN_PAUSED,
-            run.id,
-            at=now,
-            task_id=task.id,
-            checkpoint_id=checkpoint_id,
-            reason=resumed_for.value,
-        )
         tx.emit(
             EventKind.WAKE_SCHEDULED,
             wake_id,
@@ -167,6 +182,29 @@ def _to_show(criteria: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(clean_text(one, max_chars=_CRITERION_CHARS) for one in criteria[:MAX_ACTIONS])
 
 
+def rescheduling(*, now: datetime, limit: int = BATCH) -> Write[None]:
+    """The write that reschedules pending wakes that were written while the clock was ahead: each is due after
+    the rest of its delay, counted from now."""
+
+    def reschedule(tx: Tx) -> None:
+        for wake_id, task_id, due_at in tx.wakes.reschedule_ahead(now=now, slack=TOLERANCE, limit=limit):
+            tx.emit(EventKind.WAKE_RESCHEDULED, wake_id, at=now, task_id=task_id, due_at=due_at.isoformat())
+
+    return reschedule
+
+
+def recounting(*, now: datetime, limit: int = BATCH) -> Write[None]:
+    """The write for waits that began while the clock was ahead. A retry is due after its delay, counted from
+    now; a run that waits is woken, and its program counts its wait from now."""
+
+    def recount(tx: Tx) -> None:
+        tx.runs.reschedule_ahead(now=now, slack=TOLERANCE, limit=limit)
+        for run_id in tx.runs.waits_ahead(now=now, slack=TOLERANCE, limit=limit):
+            wake_run(tx, run_id, now=now)
+
+    return recount
+
+
 def firing(*, due_by: datetime, now: datetime, limit: int = BATCH) -> Write[int]:
     """The write that fires wakes that are due: the checkpoint of each may be claimed from then on."""
 
@@ -179,17 +217,46 @@ def firing(*, due_by: datetime, now: datetime, limit: int = BATCH) -> Write[int]
     return fire
 
 
+def firing_one(wake_id: str, *, now: datetime) -> Write[int]:
+    """The write that fires one wake, unless another process has."""
+
+    def fire(tx: Tx) -> int:
+        wake = tx.wakes.fire(wake_id, now=now)
+        if wake is None:
+            return 0
+        _free(tx, wake, now)
+        return 1
+
+    return fire
+
+
 def _free(tx: Tx, wake: Wake, now: datetime) -> None:
     """A wake has fired: its task is resumed like every paused one."""
-    is_needed = wake.checkpoint_id is not None and tx.checkpoints.free_woken(
-        wake.checkpoint_id, wake.id, now=now
-    )
-    if is_needed:
-        task = tx.tasks.lock(wake.task_id)
-        if task.status is TaskStatus.WAITING:
-            tx.tasks.move(task, TaskStatus.PAUSED, now=now, waits_on="resume")
+    if wake.is_damaged:
+        log.error("%s; its task goes on from its checkpoint", RowDamaged("wake", wake.id))
+    checkpoint_id = _checkpoint_of(tx, wake)
+    task_id = None if checkpoint_id is None else tx.checkpoints.free_woken(checkpoint_id, wake.id, now=now)
+    if task_id is not None:
+        with contextlib.suppress(
+            NotFound
+        ):  # without its task, the resume of the checkpoint fails and says so
+            task = tx.tasks.lock(task_id)
+            if task.status is TaskStatus.WAITING:
+                tx.tasks.move(task, TaskStatus.PAUSED, now=now, waits_on="resume")
         tx.hint("checkpoints")
-    tx.emit(EventKind.WAKE_FIRED, wake.id, at=now, task_id=wake.task_id, reason=wake.why, is_needed=is_needed)
+    tx.emit(
+        EventKind.WAKE_FIRED,
+        wake.id,
+        at=now,
+        task_id=task_id or wake.task_id,
+        reason=wake.why,
+        is_needed=task_id is not None,
+    )
+
+
+def _checkpoint_of(tx: Tx, wake: Wake) -> CheckpointId | None:
+    """The checkpoint that waits for a wake. Its row names the wake, too, so a damaged wake still has it."""
+    return tx.checkpoints.that_waits_for(wake.id) if wake.is_damaged else wake.checkpoint_id
 
 
 def cancelling_wake(
@@ -208,7 +275,8 @@ def cancelling_wake(
             raise IllegalMove("wake", wake.id, wake.status.value, WakeStatus.CANCELLED.value)
         cancelled = tx.wakes.move(wake.id, WakeStatus.CANCELLED, now=now)
         tx.emit(EventKind.WAKE_CANCELLED, wake.id, at=now, task_id=wake.task_id, why=why)
-        checkpoint = None if wake.checkpoint_id is None else tx.checkpoints.find(wake.checkpoint_id)
+        checkpoint_id = _checkpoint_of(tx, wake)
+        checkpoint = None if checkpoint_id is None else tx.checkpoints.find(checkpoint_id)
         if checkpoint is not None and checkpoint.wake_id == wake.id:
             message = f"its wake {wake.id} was cancelled: {why}"
             failure = Failure(kind="wake_cancelled", message=message, facts={"wake_id": wake.id})
@@ -222,7 +290,9 @@ class WakeTimer(Service):
     """Fires the wakes that are due and resumes what they wake. Several processes may do it at once: each wake
     fires once.
 
-    If the wall clock is set back, wakes are due by the time that has passed since this process began.
+    If the wall clock is set, wakes follow its new time only after it has held for 5 minutes. A wake that was
+    written while the clock was ahead is due after its delay, not at the time that its row has; so are retries
+    and the waits of runs.
     """
 
     def __init__(
@@ -233,7 +303,7 @@ class WakeTimer(Service):
         self._clock = clock
         self._resumer = resumer
         self._steady = steady_of(clock)
-        self._began_at, self._began_ns = clock.now(), self._steady()
+        self._belief = Belief.first(to_micros(clock.now()), self._steady() // 1000, is_believed=True)
         self._next: datetime | None = None
 
     async def run(self) -> None:
@@ -246,24 +316,64 @@ class WakeTimer(Service):
         if fired:
             with contextlib.suppress(ResumesHeld):  # the reaper tells it, and resumes when it may
                 await self._resumer.resume_all()
+        await self.recount()
         return fired
+
+    async def recount(self) -> None:
+        """Bring back due times that a clock that was ahead has moved into the future, if the present time is
+        sure: a sleep that ends early cannot be taken back. Nothing is written if there are none."""
+        now = self._moment()
+        if not self._belief.has_held(self._steady() // 1000):
+            return
+        written_at = await self._store.read(lambda tx: tx.runs.last_wait_written_at())
+        if written_at is not None and written_at > now + TOLERANCE:
+            log.warning("runs began to wait while the clock was ahead; their waits count from now")
+            await self._store.write(recounting(now=now))
 
     async def fire(self) -> int:
         """Fire what is due; nothing is written if nothing is."""
         fired = 0
         while True:
-            self._next = await self._store.read(lambda tx: tx.runs.next_wake_at())
+            self._next, written_at = await self._store.read(
+                lambda tx: (tx.runs.next_wake_at(), tx.runs.last_wake_written_at())
+            )
             moment = self._moment()
+            if written_at is not None and written_at > moment + TOLERANCE:
+                log.warning(
+                    "wakes were scheduled while the clock was ahead; they are due after their delay, from now"
+                )
+                await self._store.write(rescheduling(now=moment))
+                continue
             if self._next is None or self._next > moment:
                 return fired
-            now_fired = await self._store.write(firing(due_by=moment, now=self._clock.now()))
-            if not now_fired:  # another process is firing them
-                return fired
+            now_fired = await self._fire_until(moment)
             fired += now_fired
+            if not now_fired or self._next is None:  # another process is firing them, or one cannot be fired
+                return fired
+
+    async def _fire_until(self, moment: datetime) -> int:
+        """Fire a batch of those that are due, in one write; if that fails, each in its own."""
+        now = self._clock.now()
+        try:
+            return await self._store.write(firing(due_by=moment, now=now))
+        except (RowDamaged, NotFound):
+            due = await self._store.read(lambda tx: tx.wakes.due(due_by=moment, limit=BATCH))
+        fired = 0
+        for wake_id in due:
+            try:
+                fired += await self._store.write(firing_one(wake_id, now=now))
+            except (RowDamaged, NotFound) as error:
+                self.troubles.met(f"wake {wake_id}", error, again_in_s=self.every_s)
+        self._next = None  # what cannot be fired is tried again at the next look, not at once
+        return fired
 
     def _moment(self) -> datetime:
-        passed = timedelta(microseconds=(self._steady() - self._began_ns) // 1000)
-        return max(self._clock.now(), self._began_at + passed)
+        """The present time that wakes follow."""
+        # Read the wall clock first: if the process freezes in between, the time is early, never late.
+        wall, passed = to_micros(self._clock.now()), self._steady() // 1000
+        self._belief = self._belief.after(wall, passed)
+        assert self._belief.offset is not None
+        return from_micros(passed + self._belief.offset)
 
     async def _pause(self) -> None:
         next_in_s = self._next_in_s()

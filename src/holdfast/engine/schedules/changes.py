@@ -67,11 +67,7 @@ def adding(
                 return before
             raise NameTaken(name, is_in_settings=before.source is ScheduleSource.SETTINGS)
         _check_known(tx, spec, known)
-        if limits is not None and tx.schedules.count_of(owner) >= limits.most:
-            raise Refused(
-                f"{owner} has {limits.most} schedules already, which is the limit; remove one, or let the "
-                "operator raise cron.max_per_agent in the settings"
-            )
+        _check_number(tx, owner, limits, more=1)
         if tx.schedules.count()[0] >= MAX_SCHEDULES:
             raise Refused(f"there are {MAX_SCHEDULES:,} schedules already; remove some: `holdfast cron list`")
         if not tx.schedules.create(made):
@@ -135,6 +131,8 @@ def editing(
         after = placed(after, now if restarts else before.since_at)
         if not tx.schedules.edit(after, expected=before.revision):
             raise RevisionMismatch(f"schedule {name}", before.revision, tx.schedules.get(name).revision)
+        if _begins_to_count(before, after):
+            _check_number(tx, after.owner, limits)
         tx.emit(
             EventKind.SCHEDULE_CHANGED,
             name,
@@ -149,10 +147,18 @@ def editing(
     return edit
 
 
-def pausing(name: str, *, is_paused: bool, now: datetime, owner: str | None = None) -> Write[Schedule]:
+def pausing(
+    name: str,
+    *,
+    is_paused: bool,
+    now: datetime,
+    owner: str | None = None,
+    limits: ScheduleLimits | None = None,
+) -> Write[Schedule]:
     """The write that pauses or resumes a schedule, also one of the settings. Idempotent.
 
-    What becomes due while it is paused does not fire; after a resume, it counts from then on.
+    What becomes due while it is paused does not fire; after a resume, it counts from then on. Raises Refused
+    for a resume above the limits.
     """
 
     def pause(tx: Tx) -> Schedule:
@@ -170,6 +176,8 @@ def pausing(name: str, *, is_paused: bool, now: datetime, owner: str | None = No
             )
         if not tx.schedules.edit(after, expected=before.revision):
             raise RevisionMismatch(f"schedule {name}", before.revision, tx.schedules.get(name).revision)
+        if _begins_to_count(before, after):
+            _check_number(tx, after.owner, limits)
         if is_paused:
             tx.emit(EventKind.SCHEDULE_PAUSED, name, at=now, schedule=name, owner=after.owner)
         else:
@@ -180,14 +188,28 @@ def pausing(name: str, *, is_paused: bool, now: datetime, owner: str | None = No
     return pause
 
 
-def removing(name: str, *, now: datetime, owner: str | None = None, force: bool = False) -> Write[Schedule]:
+def removing(
+    name: str,
+    *,
+    now: datetime,
+    owner: str | None = None,
+    covers: Callable[[Schedule], bool] = lambda _: True,
+    force: bool = False,
+) -> Write[Schedule]:
     """The write that removes a schedule; its history stays, and a firing under way goes on.
 
-    One of the settings is refused without `force`: a gateway that still has it declares it again.
+    One of the settings is refused without `force`: a gateway that still has it declares it again. Raises
+    NotFound, also for a schedule of another owner, or one that the caller may not reach.
     """
+    removed: list[Schedule] = []
 
     def remove(tx: Tx) -> Schedule:
-        before = found(tx, name, owner, is_locked=True)
+        present = tx.schedules.lock(name)
+        if removed and (present is None or present.created_at != removed[0].created_at):
+            return removed[0]  # this write has committed before, and its answer was lost
+        before = found(tx, name, owner)
+        if not covers(before):
+            raise NotFound("schedule", name)
         if before.source is ScheduleSource.SETTINGS and not force:
             places = ", ".join(one.place for one in tx.schedules.declarations([name])) or "none"
             raise Refused(
@@ -196,6 +218,7 @@ def removing(name: str, *, now: datetime, owner: str | None = None, force: bool 
             )
         tx.schedules.withdraw(name)
         tx.schedules.delete(name)
+        removed[:] = [before]
         tx.emit(
             EventKind.SCHEDULE_REMOVED,
             name,
@@ -216,6 +239,20 @@ def found(tx: Tx, name: str, owner: str | None = None, *, is_locked: bool = Fals
     if schedule is None or owner not in (None, schedule.owner):
         raise NotFound("schedule", name)
     return schedule
+
+
+def _begins_to_count(before: Schedule, after: Schedule) -> bool:
+    """Whether a change lets a schedule fire that was paused, or gives one that is over another life."""
+    return (before.is_paused and not after.is_paused) or (before.is_over and not after.is_over)
+
+
+def _check_number(tx: Tx, owner: str, limits: ScheduleLimits | None, *, more: int = 0) -> None:
+    """Paused schedules count, too: otherwise an owner could have any number, and resume them."""
+    if limits is not None and tx.schedules.count_of(owner) + more > limits.most:
+        raise Refused(
+            f"{owner} has {limits.most} schedules already, which is the limit; remove one, or let the "
+            "operator raise cron.max_per_agent in the settings"
+        )
 
 
 def _check_interval(spec: ScheduleSpec, limits: ScheduleLimits | None, now: datetime) -> None:

@@ -102,6 +102,7 @@ def _add(tx: Tx, name: str, spec: ScheduleSpec, owner: str, now: datetime) -> No
     )
     made = _begun_before(tx, made, now) or _not_begun(made)
     if tx.schedules.create(made):
+        tx.firings.adopt(made)
         tx.emit(EventKind.SCHEDULE_ADDED, name, at=now, schedule=name, owner=owner, revision=1)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.clock import to_micros
 from holdfast.core.errors import BadInput, IllegalMove, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.ids import FiringId, new_firing_id
@@ -77,7 +78,8 @@ def firing_now(
     prepared = _prepare(before, at, now, cause=FiringReason.REQUESTED, request_id=request_id)
 
     def fire(tx: Tx) -> tuple[Firing | None, str | None]:
-        if tx.schedules.lock(before.name) is None:
+        schedule = tx.schedules.lock(before.name)
+        if schedule is None or not prepared.firing.is_of(schedule):
             raise NotFound("schedule", before.name)
         try:
             known = tx.firings.get(prepared.firing.id)
@@ -85,20 +87,22 @@ def firing_now(
             pass
         else:
             return known, None
-        waiting = tx.firings.open_of(before.name, limit=1)
-        if waiting and before.spec.overlap is OverlapPolicy.SKIP:
-            return None, waiting[0].id
-        return _fire(tx, before, prepared, now), None
+        ahead = _ahead(tx, schedule)
+        if ahead and schedule.spec.overlap is OverlapPolicy.SKIP:
+            return None, ahead[0].id
+        return _fire(tx, schedule, prepared, now), None
 
     return fire
 
 
 def starting(waiting: Firing, before: Schedule | None, *, now: datetime) -> Write[bool]:
-    """The write that starts a firing that waited, if the one before it has ended."""
+    """The write that starts a firing that waited, if the one before it has ended and its schedule is on."""
     work = None if before is None or before.spec.agent is not None else _work(before, waiting, now)
 
     def start(tx: Tx) -> bool:
         schedule = tx.schedules.lock(waiting.schedule)
+        if not waiting.is_of(schedule):
+            schedule = None
         firing = tx.firings.get(waiting.id)
         if firing.task_id is not None or firing.status is not FiringStatus.DUE:
             return work is not None and firing.task_id == work[0].id
@@ -107,10 +111,10 @@ def starting(waiting: Firing, before: Schedule | None, *, now: datetime) -> Writ
                 firing.id, FiringStatus.MISSED, now=now, why="its schedule was removed or changed"
             )
             return False
-        others = [
-            one for one in tx.firings.open_of(firing.schedule, limit=2 * MAX_WAITING) if one.id != firing.id
-        ]
-        if any(one.task_id or one.message_id or one.occurrence_at < firing.occurrence_at for one in others):
+        others = [one for one in _ahead(tx, schedule) if one.id != firing.id]
+        if not firing.is_in_the_way(schedule) or any(
+            one.task_id or one.message_id or one.occurrence_at < firing.occurrence_at for one in others
+        ):
             return False
         if tx.firings.start(firing.id, work[0].id, now=now) is None:
             return False
@@ -174,22 +178,22 @@ def _fire(tx: Tx, schedule: Schedule, one: _Prepared, now: datetime) -> Firing |
         tx.firings.delete([before.id])
     elif before is not None:
         return before if before.id == firing.id else None
-    running = tx.firings.open_of(schedule.name, limit=MAX_WAITING + 1)
-    why = _why_not(schedule, running)
+    ahead = _ahead(tx, schedule)
+    why = _why_not(schedule, ahead)
     if why is not None:
         skipped = msgspec.structs.replace(firing, status=FiringStatus.MISSED, message_id=None, why=why)
         return skipped if _miss(tx, skipped, now) else None
     if schedule.spec.overlap is OverlapPolicy.REPLACE:
-        for other in running:
+        for other in tx.firings.open_of(schedule, limit=MAX_WAITING + 1):
             _replace(tx, other, firing, now)
-        running = tx.firings.open_of(schedule.name, limit=1)
-    if one.work is not None and not running:
+        ahead = _ahead(tx, schedule)
+    if one.work is not None and not ahead:
         firing = msgspec.structs.replace(firing, status=FiringStatus.RUNNING, task_id=one.work[0].id)
     if tx.firings.create(firing).id != firing.id:
         return None  # another gateway was quicker
     if one.message is not None:
         post(tx, one.message)
-    elif one.work is not None and not running:
+    elif one.work is not None and not ahead:
         create_prepared(tx, *one.work, now)
     else:
         tx.hint("schedules")
@@ -197,10 +201,15 @@ def _fire(tx: Tx, schedule: Schedule, one: _Prepared, now: datetime) -> Firing |
     return firing
 
 
-def _why_not(schedule: Schedule, running: Sequence[Firing]) -> str | None:
-    if running and schedule.spec.overlap is OverlapPolicy.SKIP:
-        return f"{running[0].id} had not ended: overlap = skip"
-    if len(running) > MAX_WAITING and schedule.spec.overlap is OverlapPolicy.QUEUE:
+def _ahead(tx: Tx, schedule: Schedule) -> list[Firing]:
+    """The open firings that a new one waits for, oldest first."""
+    return [one for one in tx.firings.open_of(schedule, limit=2 * MAX_WAITING) if one.is_in_the_way(schedule)]
+
+
+def _why_not(schedule: Schedule, ahead: Sequence[Firing]) -> str | None:
+    if ahead and schedule.spec.overlap is OverlapPolicy.SKIP:
+        return f"{ahead[0].id} had not ended: overlap = skip"
+    if len(ahead) > MAX_WAITING and schedule.spec.overlap is OverlapPolicy.QUEUE:
         return f"{MAX_WAITING} firings waited already"
     return None
 
@@ -264,6 +273,7 @@ def _missed(schedule: Schedule, at: datetime, why: str, now: datetime) -> Firing
         status=FiringStatus.MISSED,
         updated_at=now,
         why=why,
+        schedule_made_at=schedule.created_at,
     )
 
 
@@ -276,13 +286,14 @@ def _prepare(
     request_id: str | None = None,
 ) -> _Prepared:
     firing = Firing(
-        id=new_firing_id(now) if request_id is None else _requested_id(schedule.name, request_id),
+        id=new_firing_id(now) if request_id is None else _requested_id(schedule, request_id),
         schedule=schedule.name,
         occurrence_at=at,
         session_key=schedule.spec.session_key,
         created_at=now,
         updated_at=now,
         cause=cause,
+        schedule_made_at=schedule.created_at,
     )
     if schedule.spec.agent is None:
         return _Prepared(firing=firing, work=_work(schedule, firing, now))
@@ -318,10 +329,11 @@ def _work(schedule: Schedule, firing: Firing, now: datetime) -> tuple[Task, RunR
     )
 
 
-def _requested_id(name: str, request_id: str) -> FiringId:
+def _requested_id(schedule: Schedule, request_id: str) -> FiringId:
     if not isinstance(request_id, str) or not 0 < len(request_id) <= 200:
         raise BadInput(
             "requestId", "1 to 200 characters are needed, the same for each repetition of a request"
         )
-    digest = hashlib.blake2b(msgspec.json.encode([name, request_id]), digest_size=13).hexdigest()
+    given = msgspec.json.encode([schedule.name, to_micros(schedule.created_at), request_id])
+    digest = hashlib.blake2b(given, digest_size=13).hexdigest()
     return FiringId(f"fire_{digest}")

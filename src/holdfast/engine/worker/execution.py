@@ -168,12 +168,20 @@ class Execution:
     async def _call(self, arguments: dict[str, Any]) -> Any:
         if not self._past.is_empty:
             await self._retries.heed_answers()
-        if self._seed is not None and self._seed.artifacts and self.live.limit is not None:
+        if self._seed is not None and self._seed.artifacts and self._may_be_woken:
             from holdfast.engine.program.artifact_checks import ArtifactChecks
 
             await ArtifactChecks(self.program, self._seed).heed()
         self.program.begin()
         return await self._definition.fn(self.run, **arguments)
+
+    @property
+    def _may_be_woken(self) -> bool:
+        """Whether a wake started this run, or wakes may start runs of its task: such a task goes on later by
+        itself, so a person is asked about artifacts that changed meanwhile. A crash after the wake does not
+        change that."""
+        is_woken = self._seed is not None and self._seed.wake_id is not None
+        return is_woken or self.live.limit is not None or bool(self._definition.done)
 
     async def _arguments(self) -> dict[str, Any]:
         arguments, before = self._definition.arguments_of(self.live.task.arguments)
@@ -252,6 +260,7 @@ class Execution:
                 note=f"not done: {message}"[:2000],
                 done_criteria=self.done_criteria,
                 unmet=tuple(unmet),
+                max_idle_attempts=live.place.max_idle_attempts,
             )
         )
         live.let_go()
@@ -423,7 +432,13 @@ class Execution:
         now = live.clock.now()
         due_at = await wake_time(live.store, limit.options, now=now, after=limit.wake_after)
         await live.write(
-            pausing_until_wake(live.claim, due_at=due_at, now=now, done_criteria=self.done_criteria)
+            pausing_until_wake(
+                live.claim,
+                due_at=due_at,
+                now=now,
+                done_criteria=self.done_criteria,
+                max_idle_attempts=live.place.max_idle_attempts,
+            )
         )
         live.let_go()
 

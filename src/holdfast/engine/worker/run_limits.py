@@ -114,7 +114,12 @@ class RunLimits:
                 note = f"it made no call within its run_timeout of {limit.length}"
                 criteria = one.execution.done_criteria
                 write = pausing_until_wake(
-                    one.claim, due_at=due_at, now=now, note=note, done_criteria=criteria
+                    one.claim,
+                    due_at=due_at,
+                    now=now,
+                    note=note,
+                    done_criteria=criteria,
+                    max_idle_attempts=one.live.place.max_idle_attempts,
                 )
                 await self._store.write(write)
             else:

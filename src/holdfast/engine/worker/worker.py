@@ -110,6 +110,7 @@ class Worker:
         self._keep_bytes = keep_bytes
         self._wakes = WakeOptions() if wakes is None else wakes
         self._approval = approval
+        self._max_idle_attempts = max_idle_attempts
         self._family = family
         self._troubles = TroubleLog() if troubles is None else troubles
         self._claims = Claims(
@@ -395,6 +396,7 @@ class Worker:
             sleep=getattr(self._clock, "sleep", asyncio.sleep),
             keep_bytes=self._keep_bytes,
             wakes=self._wakes,
+            max_idle_attempts=self._max_idle_attempts,
             approval=self._approval,
             secrets=self._secrets,
             ends=BatchedEnds(self._store, self._clock, is_crowded=lambda: len(self._in_flight) >= CROWD),

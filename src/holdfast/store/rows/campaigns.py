@@ -48,6 +48,7 @@ def campaign_from_row(row: Row) -> Campaign:
         updated_at=from_micros(row[11]),
         started_at=moment_of(row[12]),
         ended_at=moment_of(row[13]),
+        ran_since=moment_of(row[14]),
     )
 
 
@@ -69,6 +70,7 @@ def row_from_campaign(campaign: Campaign) -> Params:
         "updated_at": to_micros(campaign.updated_at),
         "started_at": micros_of(campaign.started_at),
         "ended_at": micros_of(campaign.ended_at),
+        "ran_since": micros_of(campaign.ran_since),
     }
 
 
@@ -181,4 +183,5 @@ def row_from_item_progress(task_id: str, news: ItemProgress) -> Params:
         "items_failed": None if progress is None else progress.failed,
         "last_action": news.last_action,
         "last_action_at": micros_of(news.last_action_at),
+        "note": news.note,
     }

@@ -12,7 +12,7 @@ from holdfast.core.payload import digest_of
 from holdfast.core.schedule import Firing, FiringReason, Wake, WakeReason
 from holdfast.core.transitions import FiringStatus, RestartStatus, WakeStatus
 from holdfast.store.contract import Row
-from holdfast.store.rows.reading import Params, encode, reads
+from holdfast.store.rows.reading import Params, encode, mend_with, micros_of, reads
 
 
 @reads("firing")
@@ -32,6 +32,7 @@ def firing_from_row(row: Row) -> Firing:
         updated_at=from_micros(row[10]),
         why=row[11],
         cause=FiringReason(row[12]),
+        schedule_made_at=None if row[13] is None else from_micros(row[13]),
     )
 
 
@@ -53,14 +54,14 @@ def row_from_firing(firing: Firing) -> Params:
         "updated_at": to_micros(firing.updated_at),
         "why": firing.why,
         "cause": firing.cause.value,
+        "schedule_made_at": micros_of(firing.schedule_made_at),
     }
 
 
-@reads("wake")
+@reads("wake", mend_with({3: WakeReason, 7: WakeStatus}, (2, 10), (5, 8, 9)))
 def wake_from_row(row: Row) -> Wake:
+    """The wake; `is_damaged` instead of an exception, because one bad row must not stop the others."""
     own = () if row[10] is None else (row[10],)
-    if digest_of(*row[:6], *own) != row[6]:
-        raise RowDamaged("wake", row[0])
     return Wake(
         id=row[0],
         task_id=row[1],
@@ -72,6 +73,7 @@ def wake_from_row(row: Row) -> Wake:
         due_at=from_micros(row[8]),
         updated_at=from_micros(row[9]),
         own_reason=row[10],
+        is_damaged=digest_of(*row[:6], *own) != row[6],
     )
 
 

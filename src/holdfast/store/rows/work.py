@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
-from holdfast.core.claim import Boot
+from holdfast.core.claim import Boot, Carried
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import KeyLost
 from holdfast.core.events import Event, EventKind
@@ -266,6 +266,10 @@ def boot_from_row(row: Row) -> Boot:
         ended_at=moment_of(row[5]),
         task_names=None if row[6] is None else _names(row[6]),
     )
+
+
+def carried_from_row(row: Row) -> Carried:
+    return Carried(runs=int(row[1]), heard_at=moment_of(row[2]), lease_until=moment_of(row[3]))
 
 
 def row_from_boot(boot: Boot) -> Params:

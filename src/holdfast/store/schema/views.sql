@@ -116,7 +116,20 @@ SELECT item.item_id || '-' || phase.role AS agent_id,
          'result', JSON(CASE WHEN one.status IN ('done', 'failed') THEN OBJECT(
            'success', BOOL(one.status = 'done'),
            'output_path', CASE WHEN one.status = 'done' AND one.summary IS NOT NULL
-                               THEN 'state/campaigns/' || campaign.name || '/artifacts/' || item.item_id || '-' || phase.name || '.json' END,
+                               THEN 'state/campaigns/' || campaign.name || '/artifacts/'
+                                    -- Where another phase, or a report, could have the same file, the phase has a folder.
+                                    || CASE WHEN phase.name = 'report'
+                                              OR '-report' = SUBSTR(phase.name, LENGTH(phase.name) - 6)
+                                              OR EXISTS (
+                                                   SELECT 1 FROM campaign_phases AS other
+                                                    WHERE other.campaign_id = phase.campaign_id
+                                                      AND other.name <> phase.name
+                                                      AND ('-' || phase.name = SUBSTR(
+                                                             other.name, LENGTH(other.name) - LENGTH(phase.name))
+                                                        OR '-' || other.name = SUBSTR(
+                                                             phase.name, LENGTH(phase.name) - LENGTH(other.name))))
+                                            THEN phase.name || '/' ELSE '' END
+                                    || item.item_id || '-' || phase.name || '.json' END,
            'summary', DOC(one.summary)) END),
          'checkpoint', OBJECT(
            'last_action', one.last_action, 'last_action_time', SECOND(one.last_action_at),

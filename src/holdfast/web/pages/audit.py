@@ -8,6 +8,7 @@ from holdfast.views.browser import Visitor
 from holdfast.web.page_kinds import Page, Query
 
 PAGE = 50
+FINDINGS = 200
 FILTERS = ("who", "action", "subject")
 SEVERITIES = ("error", "warning")
 # Where the record of a subject is shown, by the beginning of its id.
@@ -43,8 +44,13 @@ async def load_log(visitor: Visitor, query: Query) -> dict[str, Any]:
 async def load_findings(visitor: Visitor, query: Query) -> dict[str, Any]:
     severity = query.get("severity", "")
     wanted = {"severity": severity} if severity in SEVERITIES else {}
+    found = await visitor.ask("upkeep.audit", limit=FINDINGS, **wanted)
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in found.findings:
+        groups.setdefault((str(one.code), str(one.severity)), []).append(one)
     return {
-        "found": await visitor.ask("upkeep.audit", limit=PAGE, **wanted),
+        "found": found,
+        "groups": groups,
         "severity": severity if wanted else "",
         "place_of": place_of,
     }

@@ -8,6 +8,7 @@ from holdfast.views.browser import Visitor
 from holdfast.web.charts import done_over_time, done_per_span
 from holdfast.web.page_kinds import Action, Confirmation, Field, Page, Query
 from holdfast.web.queries import given, whole_number
+from holdfast.web.words import plural
 
 LISTED = 25
 BATCHES = 20
@@ -87,7 +88,7 @@ async def load_item(visitor: Visitor, query: Query) -> dict[str, Any]:
 async def ask_start(visitor: Visitor, query: Query) -> Confirmation:
     detail = await visitor.ask("campaigns.get", campaign=query["campaign"])
     unknown = [one for one in detail.phases if not one.is_task_known]
-    many, limit = f"{detail.campaign.items:,} items", f"at most {detail.concurrency:,} at a time"
+    many, limit = plural(detail.campaign.items, "item"), f"at most {detail.concurrency:,} at a time"
     return Confirmation(
         title=f"Start {detail.campaign.name}?",
         says=(f"Workers take its {many} through {_phases(detail)}, {limit}.",),
@@ -107,7 +108,8 @@ async def ask_pause(visitor: Visitor, query: Query) -> Confirmation:
         title=f"Pause {detail.campaign.name}?",
         says=(
             "No further item starts.",
-            f"The {detail.in_flight:,} items in flight come to their end; nothing is interrupted.",
+            f"{plural(detail.in_flight, 'item')} in flight {_come(detail.in_flight)}.",
+            "Nothing is interrupted.",
         ),
         fields=(Field(name="reason", label="Reason", value="paused at the dashboard", is_required=True),),
         confirm="Pause",
@@ -149,7 +151,7 @@ async def ask_retry(visitor: Visitor, query: Query) -> Confirmation:
     number = sum(failed.values())
     return Confirmation(
         title=f"Retry the failed items of {phase or detail.campaign.name}?",
-        says=(f"{number:,} items start again.", after),
+        says=(f"{plural(number, 'item starts', 'items start')} again.", after),
         lines=tuple(f"{name}: {count:,} failed" for name, count in failed.items()),
         confirm="Retry",
         refused=None if number else "no item has failed",
@@ -162,8 +164,7 @@ async def retry(visitor: Visitor, form: Query) -> str:
         "campaigns.retry", campaign=form["campaign"], itemIds=items, **given(form, "phase")
     )
     more = " More have failed: retry again." if done.has_more else ""
-    one = "1 item starts" if done.retried == 1 else f"{done.retried:,} items start"
-    return f"{one} again.{more}"
+    return f"{plural(done.retried, 'item starts', 'items start')} again.{more}"
 
 
 async def ask_milestone(visitor: Visitor, query: Query) -> Confirmation:
@@ -180,6 +181,7 @@ async def ask_milestone(visitor: Visitor, query: Query) -> Confirmation:
                 label="Name",
                 is_required=True,
                 hint="Small letters, digits, - and _, at most 26 of them: before-cleanup.",
+                pattern="[a-z0-9][a-z0-9_\\-]{0,25}",
             ),
         ),
         confirm="Save",
@@ -189,6 +191,10 @@ async def ask_milestone(visitor: Visitor, query: Query) -> Confirmation:
 async def milestone(visitor: Visitor, form: Query) -> str:
     saved = await visitor.ask("campaigns.milestone", campaign=form["campaign"], name=form.get("name", ""))
     return f"Saved {saved.id}: {saved.done:,} of {saved.total:,} done."
+
+
+def _come(number: int) -> str:
+    return "comes to its end" if number == 1 else "come to their end"
 
 
 def _phases(detail: Any) -> str:

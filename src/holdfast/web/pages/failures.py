@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.views.failures import FailureGroupView
 from holdfast.web.page_kinds import Action, Confirmation, Page, Query
+from holdfast.web.words import plural
 
 GROUPS = 50
 RESUMES = 20
@@ -35,7 +36,7 @@ async def ask_retry_all(visitor: Visitor, query: Query) -> Confirmation:
         return Confirmation(title="Retry all?", says=(), confirm="Retry all", refused=gone)
     left = group.count - len(group.newest)
     return Confirmation(
-        title=f"Retry {_tasks(group.count)}?",
+        title=f"Retry {plural(group.count, 'task')}?",
         says=(
             f"All failed in the same way: {group.kind}: {group.pattern}",
             "Each goes on in a new run after its last saved step.",
@@ -46,7 +47,7 @@ async def ask_retry_all(visitor: Visitor, query: Query) -> Confirmation:
             *(f"{one.name}: {one.message}" for one in group.newest),
             *([f"and {left:,} more"] if left else []),
         ),
-        confirm=f"Retry {_tasks(group.count)}",
+        confirm=f"Retry {plural(group.count, 'task')}",
         is_dangerous=group.count > len(group.newest),
     )
 
@@ -54,17 +55,14 @@ async def ask_retry_all(visitor: Visitor, query: Query) -> Confirmation:
 async def retry_all(visitor: Visitor, form: Query) -> str:
     until = {"endedUntil": form["until"]} if form.get("until") else {}
     answer = await visitor.ask("failures.retry", fingerprint=form.get("fingerprint", ""), **until)
-    said = [f"Retried {_tasks(answer.count)}."]
+    said = [f"Retried {plural(answer.count, 'task')}."]
     if answer.refused:
         whys = list(dict.fromkeys(one.why for one in answer.refused))[:REFUSED_SHOWN]
-        said.append(f"Not retried: {_tasks(len(answer.refused))}: {'; '.join(whys)}.")
+        said.append(f"Not retried: {plural(len(answer.refused), 'task')}: {'; '.join(whys)}.")
     if answer.left:
-        said.append(f"{_tasks(answer.left)} more have this failure: retry again.")
+        more = plural(answer.left, "more task has", "more tasks have")
+        said.append(f"{more} this failure: retry again.")
     return " ".join(said)
-
-
-def _tasks(number: int) -> str:
-    return f"{number:,} task{'' if number == 1 else 's'}"
 
 
 async def ask_retry_resume(visitor: Visitor, query: Query) -> Confirmation:

@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.web.flow_graph import draw_flow
-from holdfast.web.page_kinds import Action, Confirmation, Field, Page, Query
-from holdfast.web.queries import given
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
+from holdfast.web.queries import given, page_of
+from holdfast.web.words import noun, plural
 
 LISTED = 25
 # A flow with more nodes is told by a table, page by page.
@@ -81,11 +82,11 @@ async def ask_start(visitor: Visitor, query: Query) -> Confirmation:
     )
 
 
-async def start(visitor: Visitor, form: Query) -> str:
+async def start(visitor: Visitor, form: Query) -> ActionDone:
     if not form.get("name"):
         raise NotAnswered("bad_input", "choose a flow", status=HTTPStatus.BAD_REQUEST)
     created = await visitor.ask("flows.start", **given(form, "name", "goal"))
-    return f"Started {created.flow.id}."
+    return ActionDone(text="Started.", link=f"Open {form['name']}", href=page_of("flows", created.flow.id))
 
 
 async def _names(visitor: Visitor) -> dict[str, str]:
@@ -113,7 +114,7 @@ async def ask_cancel(visitor: Visitor, query: Query) -> Confirmation:
     live = (
         "no task of it is alive"
         if not flow.tasks.live
-        else f"{flow.tasks.live:,} of its tasks are asked to stop"
+        else f"{flow.tasks.live:,} of its tasks {noun(flow.tasks.live, 'is', 'are')} asked to stop"
     )
     return Confirmation(
         title=f"Cancel {flow.name or 'this flow'}?",
@@ -158,7 +159,7 @@ async def ask_retry(visitor: Visitor, query: Query) -> Confirmation:
 async def retry(visitor: Visitor, form: Query) -> str:
     done = await visitor.ask("flows.retry", flowId=form["flow"], **given(form, "node"))
     number = len(done.task_ids) or len(done.nodes)
-    return f"{number} {'task goes' if number == 1 else 'tasks go'} on."
+    return f"{plural(number, 'task goes', 'tasks go')} on."
 
 
 # A change of its tasks changes what the page of a flow says, too.

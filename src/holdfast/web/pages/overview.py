@@ -7,9 +7,16 @@ from typing import Any
 
 from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.web.page_kinds import ADMIN, Action, Confirmation, Field, Page, Query
+from holdfast.web.words import plural
 
 SHOWN = 5
 RUNNING = 8
+# Of the newest campaigns, so many that have ended.
+LOOKED_AT, ENDED_SHOWN = 10, 3
+ENDED = ("done", "failed")
+# The gateway counts what waits, and some of what needs a person, among so many of each.
+COUNTED_AT_MOST = 100
+WAITING = ("queued", "waiting", "needs_review", "paused")
 
 
 async def load(visitor: Visitor, query: Query) -> dict[str, Any]:  # noqa: ARG001 - as every page has it
@@ -22,8 +29,11 @@ async def load(visitor: Visitor, query: Query) -> dict[str, Any]:  # noqa: ARG00
         "questions": [],
         "alerts": [],
         "campaigns": [],
+        "ended_campaigns": [],
         "running": (await visitor.ask("ledger.list", status=["running"], limit=RUNNING)).tasks,
         "readiness": await visitor.ask("gateway.readiness"),
+        "counted_at_most": COUNTED_AT_MOST,
+        "is_waiting_cut": any(overview.tasks.get(status, 0) > COUNTED_AT_MOST for status in WAITING),
     }
     if overview.open_reviews:
         found["reviews"] = (await visitor.ask("reviews.list", limit=SHOWN)).reviews
@@ -31,6 +41,9 @@ async def load(visitor: Visitor, query: Query) -> dict[str, Any]:  # noqa: ARG00
         found["questions"] = (await visitor.ask("questions.list", limit=SHOWN)).questions
     if overview.raised_alerts:
         found["alerts"] = (await visitor.ask("alerts.list", limit=SHOWN)).alerts
+    if any(overview.campaigns.get(status) for status in ENDED):
+        listed = (await visitor.ask("campaigns.list", limit=LOOKED_AT)).campaigns
+        found["ended_campaigns"] = [one for one in listed if one.campaign.status in ENDED][:ENDED_SHOWN]
     for one in overview.running_campaigns:
         found["campaigns"].append(await visitor.ask("progress.get", campaign=one.campaign.id))
     return found
@@ -89,7 +102,7 @@ async def ask_release(visitor: Visitor, query: Query) -> Confirmation:  # noqa: 
 
 async def release(visitor: Visitor, form: Query) -> str:  # noqa: ARG001 - as every action has it
     answer = await visitor.ask("gateway.resume")
-    return f"Released; {answer.resumed} runs go on."
+    return f"Released; {plural(answer.resumed, 'run goes', 'runs go')} on."
 
 
 PAGES = [

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.clock import SystemClock, from_micros
 from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.web.calendars import MONTH, WEEK, days_of, known_zone, span_of
-from holdfast.web.page_kinds import Action, Confirmation, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
+from holdfast.web.queries import page_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,7 +59,6 @@ async def load_one(visitor: Visitor, query: Query) -> dict[str, Any]:
         "firings": firings,
         "times": None if schedule is None else times_of(schedule),
         "at": at,
-        "request_id": secrets.token_hex(8),
         **found,
     }
 
@@ -126,15 +126,19 @@ async def ask_run(visitor: Visitor, query: Query) -> Confirmation:
             "It fires once, now, beside its plan; its next planned firing stays where it is.",
             f"If a firing of it still runs, its overlap decides what happens: {schedule.overlap or 'queue'}.",
         ),
+        # One firing for this dialog, also if its answer is lost and the button is pressed again.
+        fields=(Field(name="requestId", label="", kind="hidden", value=secrets.token_hex(8)),),
         confirm="Run now",
     )
 
 
-async def run(visitor: Visitor, form: Query) -> str:
+async def run(visitor: Visitor, form: Query) -> ActionDone:
     answer = await visitor.ask("cron.run", id=form["id"], requestId=form.get("requestId") or None)
     if not answer.ran:
         raise NotAnswered("refused", f"it did not fire: {answer.reason}", status=HTTPStatus.CONFLICT)
-    return f"{form['id']} fires now."
+    return ActionDone(
+        text=f"{form['id']} fires now.", link="Its firings", href=page_of("schedules", form["id"])
+    )
 
 
 async def ask_pause(visitor: Visitor, query: Query) -> Confirmation:
@@ -142,7 +146,8 @@ async def ask_pause(visitor: Visitor, query: Query) -> Confirmation:
     return Confirmation(
         title=f"Pause {schedule.name}?",
         says=(
-            "It does not fire until it is resumed. A firing that runs now goes on.",
+            "It does not fire until it is resumed.",
+            "A firing that runs now goes on; what waits for it starts after the resume.",
             "Times that pass meanwhile are not caught up.",
         ),
         confirm="Pause",

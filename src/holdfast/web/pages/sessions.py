@@ -7,7 +7,9 @@ from http import HTTPStatus
 from typing import Any
 
 from holdfast.views.browser import NotAnswered, Visitor
-from holdfast.web.page_kinds import Action, Confirmation, Field, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
+from holdfast.web.queries import page_of
+from holdfast.web.words import plural
 
 PAGE = 30
 # How many messages a chat shows at first, how many more on demand, and at most; older ones come in pages.
@@ -23,7 +25,7 @@ async def load_list(visitor: Visitor, query: Query) -> dict[str, Any]:
         pageToken=query.get("page") or None,
         includeLastMessage=True,
     )
-    return {"found": page, "agents": (await visitor.ask("agents.list")).agents, "key": new_key()}
+    return {"found": page, "agents": (await visitor.ask("agents.list")).agents}
 
 
 async def load_one(visitor: Visitor, query: Query) -> dict[str, Any]:
@@ -107,13 +109,14 @@ async def ask_begin(visitor: Visitor, query: Query) -> Confirmation:  # noqa: AR
             ),
             Field(name="name", label="Name of the conversation, such as plans-for-may", is_required=True),
             Field(name="message", label="First message", kind="long", is_required=True),
+            Field(name="key", label="", kind="hidden", value=new_key()),
         ),
         confirm="Send",
         refused=None if agents else "no agent is declared; add one to holdfast.toml: [agents.main]",
     )
 
 
-async def begin(visitor: Visitor, form: Query) -> str:
+async def begin(visitor: Visitor, form: Query) -> ActionDone:
     name = "-".join(form.get("name", "").split())
     agent = form.get("agent", "")
     await visitor.ask(
@@ -122,14 +125,16 @@ async def begin(visitor: Visitor, form: Query) -> str:
         message=form.get("message", "").strip(),
         idempotencyKey=form["key"],
     )
-    return f"Sent to {agent}; the conversation {name} is at the top of the list."
+    return ActionDone(
+        text=f"Sent to {agent}.", link=f"Open {name}", href=page_of("sessions", f"agent:{agent}:{name}")
+    )
 
 
 async def ask_abort(visitor: Visitor, query: Query) -> Confirmation:
     session = (await visitor.ask("sessions.get", sessionKey=query["sessionKey"], limit=1)).session
     fields: list[Field] = []
     if session.queued:
-        label = f"Also take {session.queued} queued messages out of the queue"
+        label = f"Also take {plural(session.queued, 'queued message')} out of the queue"
         fields.append(Field(name="clear", label=label, kind="check"))
     is_idle = session.task_id is None and not session.queued
     says = ["The task that answers now is cancelled. What it has done already stays done."]
@@ -150,7 +155,8 @@ async def abort(visitor: Visitor, form: Query) -> str:
     answer = await visitor.ask(
         "sessions.abort", key=form["sessionKey"], clearQueued=form.get("clear") == "yes"
     )
-    taken = f" {answer.cleared} queued messages were taken out of the queue." if answer.cleared else ""
+    cleared = plural(answer.cleared, "queued message was", "queued messages were")
+    taken = f" {cleared} taken out of the queue." if answer.cleared else ""
     if answer.status == "aborted":
         return f"The agent is told to stop; it may take some seconds.{taken}"
     return f"Nothing was being answered.{taken}"

@@ -14,12 +14,17 @@ from holdfast.views.browser import NotAnswered, Visitor
 from holdfast.views.steps import StepLineView
 from holdfast.views.tasks import TaskDetailView, TaskView
 from holdfast.views.waits import brief_kind, kind_of
-from holdfast.web.page_kinds import Action, Confirmation, Field, Page, Query
+from holdfast.web.page_kinds import Action, ActionDone, Confirmation, Field, Page, Query
+from holdfast.web.queries import page_of
 from holdfast.web.timelines import draw_timeline
 
 LISTED = 50
 STEPS = 30
 EVENTS = 30
+# The page of steps that begins with the first one.
+FIRST = "first"
+# So many turns without steps are passed over at once, and so often.
+EMPTY_TURNS, PASSED_OVER = 200, 10
 _STATUSES = [
     TaskStatus.RUNNING,
     TaskStatus.QUEUED,
@@ -132,11 +137,10 @@ class LineageStep(msgspec.Struct, frozen=True, kw_only=True):
 async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
     task_id = query["task"]
     events: dict[str, Any] = {"after": query["events"]} if query.get("events") else {}
-    steps: dict[str, Any] = {"pageToken": query["steps"]} if query.get("steps") else {}
     detail, timeline, found, feed = await asyncio.gather(
         visitor.ask("ledger.show", taskId=task_id),
         visitor.ask("ledger.timeline", taskId=task_id),
-        visitor.ask("ledger.steps", taskId=task_id, limit=STEPS, **steps),
+        _steps(visitor, task_id, query.get("steps")),
         visitor.ask("events.list", taskId=task_id, limit=EVENTS, **events),
     )
     return {
@@ -144,8 +148,8 @@ async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
         "task": detail.task,
         "lineage": lineage_of(detail),
         "timeline": timeline,
-        "drawing": draw_timeline(timeline),
-        "turns": turns_of(found.steps, {run.id: run.number for run in detail.runs}),
+        "drawing": draw_timeline(timeline, turns_done=_turns_done(detail)),
+        "turns": _in_order(turns_of(found.steps, {run.id: run.number for run in detail.runs}), query, found),
         "steps": found,
         "plan_items": [] if detail.plan is None else detail.plan.items,
         "kept_values": detail.values,
@@ -155,16 +159,42 @@ async def load_task(visitor: Visitor, query: Query) -> dict[str, Any]:
     }
 
 
+async def _steps(visitor: Visitor, task_id: str, page: str | None) -> Any:
+    """The newest steps, or a page from the first one on; pages of turns without steps are passed over."""
+    asked: dict[str, Any] = {"newest": True}
+    if page:
+        asked = {} if page == FIRST else {"pageToken": page}
+    found = await visitor.ask("ledger.steps", taskId=task_id, limit=STEPS, **asked)
+    for _ in range(PASSED_OVER):
+        if found.steps or found.problems or found.next_page_token is None:
+            break
+        token = found.next_page_token
+        found = await visitor.ask("ledger.steps", taskId=task_id, limit=EMPTY_TURNS, pageToken=token)
+    return found
+
+
+def _in_order(turns: list[TurnGroup], query: Query, found: Any) -> list[TurnGroup]:
+    """Newest first, unless they are a page of several."""
+    is_all = not query.get("steps") and found.next_page_token is None
+    return turns[::-1] if is_all else turns
+
+
 async def load_timeline(visitor: Visitor, query: Query) -> dict[str, Any]:
-    timeline = await visitor.ask("ledger.timeline", taskId=query["task"])
+    detail, timeline = await asyncio.gather(
+        visitor.ask("ledger.show", taskId=query["task"]), visitor.ask("ledger.timeline", taskId=query["task"])
+    )
     chosen = query.get("run", "")
     run = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 9 else None
     return {
         "timeline": timeline,
-        "drawing": draw_timeline(timeline, run=run),
+        "drawing": draw_timeline(timeline, run=run, turns_done=_turns_done(detail)),
         "chosen": chosen,
         "choices": [("", "all runs"), *((str(one.number), f"run {one.number}") for one in timeline.runs)],
     }
+
+
+def _turns_done(detail: TaskDetailView) -> int:
+    return sum(one.turns_done for one in detail.loops if "/" not in one.loop)
 
 
 def lineage_of(detail: TaskDetailView) -> list[LineageStep]:
@@ -235,13 +265,13 @@ async def cancel(visitor: Visitor, form: Query) -> str:
 async def ask_retry(visitor: Visitor, query: Query) -> Confirmation:
     task = (await visitor.ask("ledger.show", taskId=query.get("taskId", ""))).task
     says = [task.goal[:300]]
-    if task.failure is not None:
-        says.append(
-            f"It ended as {task.status.replace('_', ' ')}: {task.failure.kind}: {task.failure.message}"
-        )
-    elif task.status == TaskStatus.CANCELLED.value:
+    if task.status == TaskStatus.CANCELLED.value:
         says.append(
             f"It was cancelled: {task.cancel_reason or 'no reason was given'}. It goes on all the same."
+        )
+    elif task.failure is not None:
+        says.append(
+            f"It ended as {task.status.replace('_', ' ')}: {task.failure.kind}: {task.failure.message}"
         )
     says.append(
         "A new run goes on after its last saved step; what failed is tried again, with all attempts anew."
@@ -291,14 +321,16 @@ async def ask_fork(visitor: Visitor, query: Query) -> Confirmation:
     )
 
 
-async def fork(visitor: Visitor, form: Query) -> str:
+async def fork(visitor: Visitor, form: Query) -> ActionDone:
     answer = await visitor.ask(
         "ledger.fork",
         taskId=form.get("taskId", ""),
         at=form.get("at", "").strip() or "start",
         effects=form.get("effects") or "refuse",
     )
-    return f"The fork is the new task {answer.task.id}."
+    return ActionDone(
+        text="The fork is a new task.", link=f"Open {answer.task.name}", href=page_of("tasks", answer.task.id)
+    )
 
 
 PAGES = [

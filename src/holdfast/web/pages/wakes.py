@@ -22,14 +22,15 @@ async def load(visitor: Visitor, query: Query) -> dict[str, Any]:
     return {"found": found, "which": which}
 
 
-async def ask_cancel(visitor: Visitor, query: Query) -> Confirmation:  # noqa: ARG001 - as every action has it
+async def ask_cancel(visitor: Visitor, query: Query) -> Confirmation:
+    task = (await visitor.ask("ledger.show", taskId=query["task"])).task
     return Confirmation(
         title="Cancel this wake?",
         says=(
             "The alarm does not go off.",
-            "Its task stays paused at its checkpoint until it goes on in another way, such as a retry.",
+            f"The task {task.name} fails, because nothing would resume it; Retry brings it back.",
         ),
-        lines=(f"{query['wakeId']}, task {query.get('task', '')}",),
+        lines=(f"{task.name}: {task.goal}",),
         fields=(Field(name="reason", label="Reason", value="cancelled at the dashboard"),),
         confirm="Cancel the wake",
         is_dangerous=True,

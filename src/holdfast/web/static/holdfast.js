@@ -24,7 +24,12 @@
     const shown = $("#live-state");
     if (shown.dataset.state !== state) shown.dataset.state = state;
     if (shown.textContent !== text) shown.textContent = text;
-    document.documentElement.dataset.live = state;
+    const stale = $("#stale");
+    if (stale.hidden === (state === "away")) {
+      stale.hidden = state !== "away";
+      $("time", stale).dateTime = $(".as-of time").dateTime;
+      drawTimes();
+    }
   };
 
   // Whether a change concerns this page; what it cannot know, it reads.
@@ -43,8 +48,8 @@
       isOutOfDate = true;
       return;
     }
-    // Do not change the page under a hand that writes or decides.
-    if (isReading || $("dialog[open]") || isTyping()) {
+    // Do not change the page under a person who decides.
+    if (isReading || $("dialog[open]")) {
       schedule();
       return;
     }
@@ -67,11 +72,17 @@
     if (pending === null) pending = setTimeout(read, Math.max(0, readAt + LEAST_MS - Date.now()));
   };
 
-  const isTyping = () => {
-    const at = document.activeElement;
-    // What has data-keep stays as it is when the page is read again.
-    return at && main().contains(at) && !at.closest("[data-keep]") && (at.matches("textarea") || (at.matches("input") && at.value !== at.defaultValue));
-  };
+  // When the page is read again, it keeps what a person did to it: a form that is filled in but not sent, a part
+  // that was opened or closed, and what has data-keep.
+  const isFilledIn = (form) =>
+    [...form.elements].some((one) => {
+      if (one.matches("select")) return one.selectedIndex !== Math.max(0, [...one.options].findIndex((choice) => choice.defaultSelected));
+      if (one.matches("[type=checkbox], [type=radio]")) return one.checked !== one.defaultChecked;
+      return one.matches("input, textarea") && one.value !== one.defaultValue;
+    });
+  const isKept = (old) => old instanceof Element && (old.hasAttribute("data-keep") || (old.matches("form") && isFilledIn(old)));
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !isKept(old);
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, old) => !((name === "open" && old.matches("details")) || (name === "tabindex" && old.matches("tr")));
 
   const connect = () => {
     clearTimeout(retry);
@@ -93,15 +104,20 @@
       if (isNew) toast("The gateway was restarted; this page shows what it found.");
     };
     const again = () => {
-      if (source !== mine) return;
-      mine.close();
-      source = null;
-      isOutOfDate = true;
-      setState("away", "reconnecting");
-      retry = setTimeout(askThenConnect, RETRY_MS);
+      if (source === mine) lost();
     };
     mine.addEventListener("bye", again);
     mine.onerror = again;
+  };
+
+  // The gateway does not answer, or may not: what the page shows may be out of date.
+  const lost = (afterMs = RETRY_MS) => {
+    if (source) source.close();
+    source = null;
+    isOutOfDate = true;
+    setState("away", "reconnecting");
+    clearTimeout(retry);
+    retry = setTimeout(askThenConnect, afterMs);
   };
 
   // A stream that is refused says no reason, so ask first: a person who is signed out must sign in.
@@ -131,13 +147,7 @@
   });
 
   setInterval(() => {
-    if (source && Date.now() - heardAt > SILENT_MS) {
-      source.close();
-      source = null;
-      isOutOfDate = true;
-      setState("away", "reconnecting");
-      askThenConnect();
-    }
+    if (source && Date.now() - heardAt > SILENT_MS) lost(0);
     const every = Number(main().dataset.every || 20) * 1000;
     if (source && every > 0 && Date.now() - readAt > every) schedule();
   }, 1000);
@@ -149,7 +159,6 @@
   document.body.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();
     if (event.detail.target.id === "live" || event.detail.target.closest("#live")) {
-      openAgain();
       draw();
     }
   });
@@ -164,14 +173,14 @@
       const shown = $("[data-error]", form);
       if (shown) shown.hidden = true;
       renewKey(form);
-      if (told.done !== "") toast(told.done || "Done.");
+      if (told.done !== "") toast(told.done || "Done.", false, told);
       schedule();
     } else {
       const error = $("[data-error]", form);
       failed.set(form, form.elements.message?.value);
       const words = told.error || form.dataset.away || "The gateway does not answer. Nothing may have changed: look before you try again.";
       if (error) {
-        error.textContent = words;
+        fill(error, words);
         error.hidden = false;
       } else {
         toast(words, true);
@@ -195,9 +204,13 @@
     const form = event.target.closest("form[data-keep]");
     if (form && event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
-  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old instanceof Element && old.hasAttribute("data-keep"));
-
-  document.body.addEventListener("htmx:sendError", () => setState("away", "reconnecting"));
+  // A form of an action says so itself; see above.
+  const unanswered = (event) => {
+    lost();
+    if (event.detail.elt.matches("button, form:not([data-action])")) toast("The gateway does not answer. Nothing was changed by this button: try again.", true);
+  };
+  document.body.addEventListener("htmx:sendError", unanswered);
+  document.body.addEventListener("htmx:timeout", unanswered);
 
   const answerOf = (xhr) => {
     try {
@@ -220,12 +233,33 @@
     }
   });
 
-  const toast = (text, isError = false) => {
+  // Text as text; what it has in backticks, such as a command, as code.
+  const fill = (element, text) => {
+    const parts = text.split("`");
+    if (parts.length % 2 === 0) parts.splice(0, parts.length, text); // a backtick without its fellow
+    element.replaceChildren(
+      ...parts.map((part, place) => {
+        if (place % 2 === 0) return part;
+        const code = document.createElement("code");
+        code.textContent = part;
+        return code;
+      }),
+    );
+  };
+
+  // `told` may have a link to what was created.
+  const toast = (text, isError = false, told = {}) => {
     const one = document.createElement("p");
     one.className = isError ? "toast error" : "toast";
-    one.textContent = text;
+    fill(one, text);
+    if (told.href) {
+      const link = document.createElement("a");
+      link.href = told.href;
+      link.textContent = told.link;
+      one.append(" ", link);
+    }
     $("#toasts").append(one);
-    setTimeout(() => one.remove(), isError ? 12000 : 6000);
+    setTimeout(() => one.remove(), isError || told.href ? 12000 : 6000);
   };
 
   const changeTheme = () => {
@@ -270,11 +304,13 @@
   });
 
   const move = (step) => {
-    const rows = $$("#live a[data-row], #live tbody tr td:first-child a, #live tbody tr td a.main");
-    const unique = [...new Set(rows)];
-    if (!unique.length) return;
-    const at = unique.indexOf(document.activeElement);
-    unique[Math.min(unique.length - 1, Math.max(0, at + step))].focus();
+    const rows = $$("#live [data-row], #live tbody tr[id]").filter((row) => row.checkVisibility());
+    if (!rows.length) return;
+    const at = rows.findLastIndex((row) => row.contains(document.activeElement));
+    const row = rows[Math.min(rows.length - 1, Math.max(0, at + step))];
+    const target = row.matches("a") ? row : $("a.main", row) || $("a[href], button, summary", row) || row;
+    if (target === row && !row.matches("a")) row.tabIndex = -1; // a row without a link, such as one of a worker
+    target.focus();
   };
 
   // --- times
@@ -297,7 +333,11 @@
 
   const drawTimes = () => {
     const now = Date.now();
-    for (const one of $$("time[datetime]")) {
+    for (const one of $$("time[data-moment]")) {
+      const at = Date.parse(one.dateTime);
+      if (!Number.isNaN(at)) one.textContent = shown.format(at);
+    }
+    for (const one of $$("time[datetime]:not([data-moment])")) {
       const at = Date.parse(one.dateTime);
       if (Number.isNaN(at)) continue;
       const span = (now - at) / 1000;
@@ -310,6 +350,17 @@
   setInterval(drawTimes, 5000);
 
   // --- charts: an element with data-chart has the series as JSON; see web/charts.py
+
+  // 24 hours, and the day where it changes; for each distance of the ticks: at least so far apart, what every tick
+  // says, and what is added where the year, month, day, hour, minute or second changes.
+  const TICKS = [
+    [31536000, "{YYYY}", null, null, null, null, null, null, 1],
+    [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [86400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+    [1, "{HH}:{mm}:{ss}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+  ];
+  const AROUND_ONE_S = 300; // a chart of one moment shows so much before and after it
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const charts = new Map();
@@ -340,10 +391,13 @@
             height: Number(element.dataset.height || 220),
             legend: { live: true },
             cursor: { drag: { x: false, y: false } },
-            scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
-            axes: [{ ...axis }, { ...axis, size: 56 }],
+            scales: {
+              x: { range: (_, low, high) => (high > low ? [low, high] : [low - AROUND_ONE_S, low + AROUND_ONE_S]) },
+              y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] },
+            },
+            axes: [{ ...axis, values: TICKS }, { ...axis, size: 56 }],
             bands: (given.bands || []).map((pair) => ({ series: pair, fill: colour("--busy-soft") })),
-            series: [{}, ...series],
+            series: [{ label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series],
           },
           [given.times, ...given.series.map((one) => one.values)],
           element,
@@ -351,6 +405,7 @@
       );
     }
   };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawCharts());
   let resizing = null;
   window.addEventListener("resize", () => {
     clearTimeout(resizing);
@@ -360,16 +415,10 @@
   // --- a log that grows at its end, such as a chat, stays at its end if the reader is there
 
   let wasAtEnd = true;
-  let opened = [];
   document.body.addEventListener("htmx:beforeSwap", () => {
-    opened = $$("#live details[open][id]").map((one) => one.id);
     const log = $("[data-log]");
     wasAtEnd = !log || log.scrollHeight - log.scrollTop - log.clientHeight < 40;
   });
-  // The page that was read does not know which parts the reader had opened.
-  const openAgain = () => {
-    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  };
   const drawLogs = () => {
     const log = $("[data-log]");
     if (log && wasAtEnd) log.scrollTop = log.scrollHeight;

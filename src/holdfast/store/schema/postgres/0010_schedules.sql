@@ -39,6 +39,9 @@ CREATE INDEX schedule_declarations_by_place ON schedule_declarations (place, nam
 -- Why an occurrence did not run, and what asked for it.
 ALTER TABLE firings ADD COLUMN why TEXT COLLATE "C";
 ALTER TABLE firings ADD COLUMN cause TEXT COLLATE "C" NOT NULL DEFAULT 'planned' CHECK (cause IN ('planned', 'requested'));
+-- When its schedule was made: one that is made later under the same name is another schedule.
+ALTER TABLE firings ADD COLUMN schedule_made_at BIGINT;
+CREATE INDEX firings_by_time ON firings (created_at, occurrence_at, id);
 CREATE INDEX firings_open_by_schedule ON firings (schedule, occurrence_at)
   WHERE status IN ('due', 'running', 'requeued');
 -- Firings of tasks and commands that wait until the one before has ended.

@@ -18,7 +18,8 @@ CREATE TABLE campaigns (
   reason       TEXT COLLATE "C",
   updated_at   BIGINT NOT NULL,
   started_at   BIGINT,
-  ended_at     BIGINT
+  ended_at     BIGINT,
+  ran_since    BIGINT
 );
 CREATE INDEX campaigns_by_status ON campaigns (status, id);
 

@@ -65,3 +65,5 @@ CREATE TABLE campaign_kept_effects (
   task_id     TEXT COLLATE "C" NOT NULL,
   PRIMARY KEY (campaign_id, phase, place)
 );
+-- Retention asks whether a task is one of them.
+CREATE INDEX campaign_kept_effects_by_task ON campaign_kept_effects (task_id);

@@ -18,7 +18,8 @@ CREATE TABLE campaigns (
   reason       TEXT,
   updated_at   INTEGER NOT NULL,
   started_at   INTEGER,
-  ended_at     INTEGER
+  ended_at     INTEGER,
+  ran_since    INTEGER
 ) STRICT;
 CREATE INDEX campaigns_by_status ON campaigns (status, id);
 

@@ -26,6 +26,16 @@ SELECT item_phases.*, campaign_items.item_id, campaign_items.name
  WHERE campaign_items.campaign_id = :campaign_id AND campaign_items.item_id = :item_id
    AND item_phases.phase = :phase;
 
+-- name: carriers_of_campaign
+-- The processes that claimed the running runs of a campaign: how many runs, the last sign of life, and the last lease.
+-- Only tasks that hold a slot are looked at: what it costs grows with the limit of the campaign, not with its items.
+SELECT runs.claimed_by, COUNT(*), MAX(COALESCE(runs.beat_at, runs.updated_at)), MAX(runs.lease_until)
+  FROM campaign_slots
+  JOIN runs ON runs.task_id = campaign_slots.task_id AND runs.status = 'running' AND runs.ended_at IS NULL
+ WHERE campaign_slots.campaign_id = :campaign_id AND campaign_slots.scope = 'campaign'
+   AND campaign_slots.task_id IS NOT NULL AND runs.claimed_by IS NOT NULL
+ GROUP BY runs.claimed_by ORDER BY runs.claimed_by;
+
 -- name: oldest_heartbeat_of_campaign
 -- The running run of a campaign that was renewed longest ago.
 -- Only tasks that hold a slot are looked at: what it costs grows with the limit of the campaign, not with its items.

@@ -177,16 +177,21 @@ DELETE FROM campaign_kept_effects WHERE campaign_id = :campaign_id AND phase = :
 
 -- name: touched_item_phases
 -- Items of one phase that have, or had, a task, in the order of items.
-SELECT place, status, task_id FROM item_phases
- WHERE campaign_id = :campaign_id AND phase = :phase AND place > :after
-   AND (status IN ('running', 'done', 'failed') OR task_id IS NOT NULL)
- ORDER BY place LIMIT :limit;
+-- One that failed before it got a new task still has the task whose effects it was to find as done.
+SELECT item_phases.place, item_phases.status, COALESCE(item_phases.task_id, kept.task_id)
+  FROM item_phases
+  LEFT JOIN campaign_kept_effects AS kept
+    ON kept.campaign_id = item_phases.campaign_id AND kept.phase = item_phases.phase
+       AND kept.place = item_phases.place
+ WHERE item_phases.campaign_id = :campaign_id AND item_phases.phase = :phase AND item_phases.place > :after
+   AND (item_phases.status IN ('running', 'done', 'failed') OR item_phases.task_id IS NOT NULL)
+ ORDER BY item_phases.place LIMIT :limit;
 
 -- name: item_phases_that_may_run
--- Items of one phase whose task may not have ended.
+-- Items of one phase whose task, or a task that this one started, may not have ended.
 SELECT place, task_id FROM item_phases
  WHERE campaign_id = :campaign_id AND phase = :phase AND place > :after AND task_id IS NOT NULL
-   AND status IN ('pending', 'running', 'paused')
+   AND status IN ('pending', 'running', 'paused', 'failed')
  ORDER BY place LIMIT :limit;
 
 -- name: lock_item_phases_at

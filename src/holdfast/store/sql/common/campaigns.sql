@@ -2,7 +2,7 @@
 -- A new campaign; the same id or name again changes nothing.
 INSERT INTO campaigns
 VALUES (:id, :name, :owner, :spec, :created_at, :digest, :status, :items, :batches, :open_batches, :reason,
-        :updated_at, :started_at, :ended_at)
+        :updated_at, :started_at, :ended_at, :ran_since)
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -39,7 +39,8 @@ SELECT * FROM campaigns WHERE status = :status AND id > :after ORDER BY id LIMIT
 UPDATE campaigns
    SET status = :to, reason = :reason, updated_at = :now,
        started_at = CASE WHEN :to = 'running' THEN COALESCE(started_at, :now) ELSE started_at END,
-       ended_at = CASE WHEN :to IN ('done', 'failed') THEN CAST(:now AS bigint) ELSE NULL END
+       ended_at = CASE WHEN :to IN ('done', 'failed') THEN CAST(:now AS bigint) ELSE NULL END,
+       ran_since = CASE WHEN :to = 'running' THEN :now ELSE ran_since END
  WHERE id = :id AND status IN :sources[]
 RETURNING *;
 
@@ -136,6 +137,24 @@ UPDATE item_phases
        percent = CASE WHEN :to = 'done' THEN 100 ELSE percent END
  WHERE campaign_id = :campaign_id AND phase = :phase AND place = :place AND status IN ('running', 'paused');
 
+-- name: tasks_that_campaigns_need
+-- Those of these tasks that are, or come from, the task of an item that is not done or whose campaign has not ended.
+-- The same for tasks whose effects a restore keeps for the next task of an item.
+WITH RECURSIVE tree (task_id, origin_id) AS (
+  SELECT id, id FROM tasks WHERE id IN :ids[]
+  UNION
+  SELECT tree.task_id, tasks.parent_task_id FROM tree JOIN tasks ON tasks.id = tree.origin_id
+   WHERE tasks.parent_task_id IS NOT NULL
+)
+SELECT tree.task_id
+  FROM tree
+  JOIN item_phases ON item_phases.task_id = tree.origin_id
+  JOIN campaigns ON campaigns.id = item_phases.campaign_id
+ WHERE item_phases.status <> 'done' OR campaigns.status NOT IN ('done', 'failed')
+ UNION ALL
+SELECT tree.task_id FROM tree
+ WHERE EXISTS (SELECT 1 FROM campaign_kept_effects AS kept WHERE kept.task_id = tree.origin_id);
+
 -- name: reopen_item_phase
 -- An operator reopened its task.
 -- moves: item failed|paused -> running
@@ -153,7 +172,7 @@ UPDATE item_phases
        subtask = COALESCE(:subtask, subtask), items_total = COALESCE(:items_total, items_total),
        items_done = COALESCE(:items_done, items_done), items_failed = COALESCE(:items_failed, items_failed),
        last_action = COALESCE(:last_action, last_action), last_action_at = COALESCE(:last_action_at, last_action_at),
-       updated_at = :now
+       note = COALESCE(:note, note), updated_at = :now
  WHERE task_id = :task_id AND status IN ('running', 'paused');
 
 -- name: meet_phase_need

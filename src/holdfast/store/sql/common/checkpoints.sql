@@ -95,7 +95,11 @@ RETURNING *;
 -- The wake that a checkpoint waited for has fired: it may be claimed.
 UPDATE run_checkpoints SET wake_id = NULL, updated_at = :now
  WHERE id = :id AND wake_id = :wake_id AND status = 'paused_for_restart'
-RETURNING run_id;
+RETURNING task_id;
+
+-- name: checkpoint_that_waits
+-- The checkpoint that waits for this wake. It scans, so it is only for a wake whose row is damaged.
+SELECT id FROM run_checkpoints WHERE wake_id = :wake_id AND status = 'paused_for_restart' ORDER BY id LIMIT 1;
 
 -- name: set_checkpoint_resumed
 -- The follow-up run exists; the resumer still holds the checkpoint.

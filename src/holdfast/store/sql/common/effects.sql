@@ -128,3 +128,7 @@ DELETE FROM effects WHERE task_id IN :ids[];
 -- name: effects_of_tasks
 -- All effects of several tasks, oldest first.
 SELECT * FROM effects WHERE task_id IN :ids[] ORDER BY task_id, id;
+
+-- name: any_effect_of_tasks
+-- Whether one of these tasks has an effect.
+SELECT 1 FROM effects WHERE task_id IN :ids[] LIMIT 1;

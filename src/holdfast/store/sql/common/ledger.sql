@@ -107,8 +107,8 @@ SELECT * FROM boots WHERE ended_at IS NULL AND id > :after ORDER BY id LIMIT :li
 SELECT * FROM boots WHERE ended_at IS NOT NULL AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: carried_by_boots
--- How many runs each of these boots carries, and the latest beat of them.
-SELECT claimed_by, COUNT(*), MAX(beat_at) FROM runs
+-- How many runs each of these boots carries, and the latest beat and lease of them.
+SELECT claimed_by, COUNT(*), MAX(beat_at), MAX(lease_until) FROM runs
  WHERE claimed_by IN :ids[] AND status = 'running'
  GROUP BY claimed_by ORDER BY claimed_by;
 

@@ -273,6 +273,29 @@ SELECT id, task_id FROM runs
  WHERE status = 'waiting' AND due_at <= :now
  ORDER BY due_at, id LIMIT :limit;
 
+-- name: last_wait_written
+-- When the last retry was queued for later, and when the last run began to wait, through indexes.
+-- A task's first run has the due time that its requester named, which stays.
+SELECT MAX(updated_at) FROM runs WHERE status = 'queued' AND queue = 'later' AND number > 1
+ UNION ALL
+SELECT MAX(updated_at) FROM runs WHERE status = 'waiting' AND number > 0;
+
+-- name: reschedule_runs_ahead
+-- Retries that were queued after that moment, when the clock was ahead: the rest of their delay begins now.
+UPDATE runs SET due_at = :now + due_at - updated_at, updated_at = :now
+ WHERE id IN (
+         SELECT id FROM runs
+          WHERE status = 'queued' AND queue = 'later' AND number > 1 AND updated_at > :moment
+          ORDER BY updated_at, id LIMIT :limit
+       )
+   AND status = 'queued' AND queue = 'later' AND number > 1 AND updated_at > :moment;
+
+-- name: waits_ahead
+-- Runs that began to wait after that moment, when the clock was ahead.
+SELECT id FROM runs
+ WHERE status = 'waiting' AND number > 0 AND updated_at > :moment
+ ORDER BY updated_at, id LIMIT :limit;
+
 -- name: waiting_runs
 -- Waiting runs, the first due first, a page at a time, for display.
 SELECT * FROM runs

@@ -68,13 +68,14 @@ SELECT count(*), count(due_at) FROM schedules;
 SELECT updated_at FROM schedules ORDER BY updated_at DESC, name DESC LIMIT 1;
 
 -- name: count_schedules_of_owner
--- How many schedules of an owner still fire.
-SELECT count(*) FROM schedules WHERE owner = :owner AND source = 'runtime' AND due_at IS NOT NULL;
+-- How many schedules of an owner, made at run time, may still fire, now or after a resume.
+SELECT count(*) FROM schedules
+ WHERE owner = :owner AND source = 'runtime' AND NOT (is_once = 1 AND due_at IS NULL AND is_paused = 0);
 
 -- name: schedules_over
 -- One-shots of run time that fired long ago.
 SELECT name FROM schedules
- WHERE source = 'runtime' AND is_once = 1 AND due_at IS NULL AND since_at <= :older_than
+ WHERE source = 'runtime' AND is_once = 1 AND due_at IS NULL AND is_paused = 0 AND since_at <= :older_than
    AND NOT EXISTS (SELECT 1 FROM firings WHERE firings.schedule = schedules.name
                       AND firings.status IN ('due', 'running', 'requeued'))
  ORDER BY since_at, name LIMIT :limit;

@@ -106,6 +106,15 @@ SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id;
 -- Those tasks that a task started and that have not ended.
 SELECT * FROM tasks WHERE parent_task_id = :task_id AND ended_at IS NULL ORDER BY id;
 
+-- name: families_of_tasks
+-- These tasks and all that they started, directly or not, each with the one of these from which it comes.
+WITH RECURSIVE tree (task_id, root_id) AS (
+  SELECT id, id FROM tasks WHERE id IN :ids[]
+  UNION
+  SELECT tasks.id, tree.root_id FROM tree JOIN tasks ON tasks.parent_task_id = tree.task_id
+)
+SELECT tasks.id, tree.root_id, tasks.parent_task_id, tasks.ended_at FROM tree JOIN tasks ON tasks.id = tree.task_id;
+
 -- name: newest_children_of_task
 -- The tasks that a task started last, for display.
 SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id DESC LIMIT :limit;

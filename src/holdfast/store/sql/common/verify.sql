@@ -153,6 +153,15 @@ SELECT runtime, COUNT(*) FROM tasks GROUP BY runtime ORDER BY runtime;
 -- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status;
 
+-- name: scan_flows_without_all_nodes
+-- Flows with another number of nodes than their definition has.
+SELECT flows.id, flows.nodes, COUNT(flow_nodes.place)
+  FROM flows LEFT JOIN flow_nodes ON flow_nodes.flow_id = flows.id
+ WHERE flows.nodes > 0
+ GROUP BY flows.id, flows.nodes
+HAVING COUNT(flow_nodes.place) <> flows.nodes
+ ORDER BY flows.id LIMIT :limit;
+
 -- name: count_flows
 -- How many flows there are in each status.
 SELECT status, COUNT(*) FROM flows GROUP BY status;

@@ -28,9 +28,35 @@ UPDATE wakes SET status = 'fired', updated_at = :now
    AND status = 'pending'
 RETURNING *;
 
+-- name: due_wakes
+-- The ids of wakes that are due, the first first.
+SELECT id FROM wakes WHERE status = 'pending' AND due_at <= :due_by ORDER BY due_at, id LIMIT :limit;
+
+-- name: fire_wake
+-- Fire one wake, once.
+-- moves: wake pending -> fired
+UPDATE wakes SET status = 'fired', updated_at = :now
+ WHERE id = :id AND status = 'pending'
+RETURNING *;
+
 -- name: next_wake
 -- When the next wake is due, through the index wakes_due.
 SELECT MIN(due_at) FROM wakes WHERE status = 'pending';
+
+-- name: last_wake_written
+-- When the last pending wake was written, through the index wakes_written.
+SELECT MAX(updated_at) FROM wakes WHERE status = 'pending' AND attempt > 0;
+
+-- name: reschedule_wakes_ahead
+-- Pending wakes that were written after that moment, when the clock was ahead: the rest of their delay begins now.
+UPDATE wakes SET due_at = :now + due_at - updated_at, updated_at = :now
+ WHERE id IN (
+         SELECT id FROM wakes
+          WHERE status = 'pending' AND attempt > 0 AND updated_at > :moment
+          ORDER BY updated_at, id LIMIT :limit
+       )
+   AND status = 'pending' AND updated_at > :moment
+RETURNING id, task_id, due_at;
 
 -- name: cancel_wakes_of_tasks
 -- Their tasks have ended, so no wake of them fires.

@@ -107,14 +107,15 @@ UPDATE item_phases
        items_done = COALESCE(given.items_done, item_phases.items_done),
        items_failed = COALESCE(given.items_failed, item_phases.items_failed),
        last_action = COALESCE(given.last_action, item_phases.last_action),
-       last_action_at = COALESCE(given.last_action_at, item_phases.last_action_at), updated_at = given.now
+       last_action_at = COALESCE(given.last_action_at, item_phases.last_action_at),
+       note = COALESCE(given.note, item_phases.note), updated_at = given.now
   FROM held, unnest(
          CAST(:task_id AS text[]), CAST(:stage AS text[]), CAST(:own_percent AS bigint[]),
          CAST(:percent AS bigint[]), CAST(:subtask AS text[]), CAST(:items_total AS bigint[]),
          CAST(:items_done AS bigint[]), CAST(:items_failed AS bigint[]), CAST(:last_action AS text[]),
-         CAST(:last_action_at AS bigint[]), CAST(:now AS bigint[]))
+         CAST(:last_action_at AS bigint[]), CAST(:note AS text[]), CAST(:now AS bigint[]))
          AS given (task_id, stage, own_percent, percent, subtask, items_total, items_done, items_failed,
-                   last_action, last_action_at, now)
+                   last_action, last_action_at, note, now)
  WHERE item_phases.campaign_id = held.campaign_id AND item_phases.phase = held.phase
    AND item_phases.place = held.place AND item_phases.task_id = given.task_id
    AND item_phases.status IN ('running', 'paused');

@@ -31,6 +31,19 @@ SELECT DISTINCT claimed_by FROM runs WHERE status = 'running' AND claimed_by IS 
  UNION
 SELECT DISTINCT claimed_by FROM run_checkpoints WHERE status = 'resuming' AND claimed_by IS NOT NULL;
 
+-- name: reschedule_runs_ahead
+-- Retries that were queued after that moment, when the clock was ahead: the rest of their delay begins now.
+-- Differs: rows that another process is changing are skipped.
+WITH ahead AS MATERIALIZED (
+       SELECT id FROM runs
+        WHERE status = 'queued' AND queue = 'later' AND number > 1 AND updated_at > :moment
+        ORDER BY updated_at, id LIMIT :limit
+          FOR NO KEY UPDATE SKIP LOCKED
+     )
+UPDATE runs SET due_at = :now + due_at - updated_at, updated_at = :now
+ WHERE id = ANY (ARRAY(SELECT id FROM ahead)) AND status = 'queued' AND queue = 'later' AND number > 1
+   AND updated_at > :moment;
+
 -- name: lock_running
 -- Those of these runs that are still running under the same boot, locked until this transaction ends.
 -- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.

@@ -351,6 +351,22 @@ def test_what_can_never_work_is_refused_with_the_reason(
     assert house.ask("cron.list", includeDisabled=True)["jobs"] == []
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("cron.list", {"sessionAgentId": "ada"}),
+        ("cron.runs", {"deliveryStatus": "delivered"}),
+        ("cron.runs", {"deliveryStatuses": ["delivered"]}),
+        ("cron.run", {"id": "tide", "expectedProcessInstanceId": "other"}),
+    ],
+)
+def test_what_would_make_an_answer_wrong_if_it_were_ignored_is_refused(
+    house: House, method: str, params: dict[str, Any]
+) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"leave it out|use agentId"):
+        house.ask(method, **params)
+
+
 def test_pages_by_name_follow_each_other(house: House) -> None:
     for number in range(5):
         house.ask("cron.add", **ADDED | {"name": f"n{number}"})

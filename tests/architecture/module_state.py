@@ -45,6 +45,7 @@ FIXED = {
     "TypeVar",
     "bytes",
     "compile",
+    "compiled_late",
     "datetime",
     "encode",
     "field",

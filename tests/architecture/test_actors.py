@@ -23,8 +23,11 @@ FROZEN = ("0001_", "0002_")
 def texts() -> Iterator[Path]:
     yield from PACKAGE.rglob("*.py")
     yield from (path for path in PACKAGE.rglob("*.sql") if not path.name.startswith(FROZEN))
+    yield from PACKAGE.rglob("*.html")
+    yield from (path for path in PACKAGE.rglob("*.js") if not path.name.endswith(".min.js"))
     yield from (DOCS / "guides").glob("*.md")
-    yield ROOT / "README.md"
+    # What a release said stays as it was said.
+    yield from (path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md")
 
 
 def actors_in(text: str) -> list[str]:

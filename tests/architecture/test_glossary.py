@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -174,6 +175,17 @@ def test_every_noun_in_the_glossary_is_used_by_a_class_and_explained_once() -> N
 )
 def test_a_participle_is_told_from_a_noun(word: str, *, expected: bool) -> None:
     assert is_participle(word) is expected
+
+
+def doubles_in(section: str) -> list[str]:
+    return [word for word, times in Counter(WORD.findall(section)).items() if times > 1]
+
+
+def test_every_word_is_explained_once_in_each_table() -> None:
+    page = GLOSSARY.read_text(encoding="utf-8")
+    doubled = {section.partition("\n")[0]: doubles_in(section) for section in page.split("\n## ")[1:]}
+
+    assert {section: words for section, words in doubled.items() if words} == {}
 
 
 def test_no_two_modules_define_a_class_of_the_same_name() -> None:

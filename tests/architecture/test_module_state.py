@@ -35,7 +35,6 @@ CACHES = {
     ("api/contract.py", "our_version"): "the installed version",
     ("config/timetable.py", "_shortest_of_cron"): "the shortest interval of a cron expression in a zone",
     ("core/step_declarations.py", "_cleaned"): "the name of a step",
-    ("core/secret_scanner.py", "_hint"): "a regular expression that takes milliseconds to compile",
     ("core/secret_shapes.py", "compiled"): "regular expressions",
     ("engine/journal/codec.py", "_anything"): "a codec that keeps the text of its own annotation",
     ("engine/journal/codec.py", "_codecs"): "the codec of a function, which it does not outlive",

@@ -179,8 +179,8 @@ def test_no_search_takes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> N
             searched.append(min(end, len(encoded)) - begin)
             return self._regex.search(encoded, begin, end)
 
-    counting = Counting(secret_scanner._hint())
-    monkeypatch.setattr(secret_scanner, "_hint", lambda: counting)
+    counting = Counting(secret_scanner._HINTS())
+    monkeypatch.setattr(secret_scanner, "_HINTS", lambda: counting)
     length = 1_000_000
 
     assert not holds_secret(b"," * length)

@@ -115,9 +115,9 @@ async def _ready_or_over(gateway: Gateway, running: asyncio.Task[bool]) -> None:
 async def die(one: Hosted) -> None:
     """As a killed process: nothing is written any more, and its lock is free."""
     worker = one.gateway._worker
-    for carried in worker._in_flight.everyone():
+    for carried in worker._in_flight.all_runs():
         carried.give_up(StopReason.CRASHED)
-    worker._in_flight.let_go(worker._in_flight.everyone())
+    worker._in_flight.let_go(worker._in_flight.all_runs())
     one.running.cancel()
     await asyncio.gather(one.running, return_exceptions=True)
     assert one.life._lock is not None

@@ -20,7 +20,8 @@ OF_CAMPAIGNS = re.compile(r"\b(item_phases|campaign_\w+)\b")
 
 
 def queries_of_campaigns() -> list[str]:
-    return [name for name, sql in load_queries("sqlite").items() if OF_CAMPAIGNS.search(sql)]
+    queries = load_queries("sqlite")
+    return [name for name in queries.names if OF_CAMPAIGNS.search(queries[name])]
 
 
 @pytest.fixture(scope="module")

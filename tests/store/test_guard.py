@@ -32,7 +32,7 @@ from tests.store.guarded_files import (
 
 def holds_file_lock(watch: FileGuard) -> bool:
     """Whether our own lock is held; without it (macOS, old kernels) nothing stops C code."""
-    return guard._SENTRY.holds_lock(watch._files)
+    return watch._files.database_inode in guard._SENTRY._locked
 
 
 def descriptors_of(path: Path) -> list[int]:

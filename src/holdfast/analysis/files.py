@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast import trust
+from holdfast.tools.file_locks import try_lock
 
 # How long to wait for another process that writes the same file.
 PATIENCE_S = 60.0
@@ -48,7 +48,7 @@ def _held(path: Path) -> Iterator[tuple[Path, int]]:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            if _try_lock(descriptor) and _is_at(path, descriptor):
+            if try_lock(descriptor) and _is_at(path, descriptor):
                 yield path, descriptor
                 return
         finally:
@@ -56,14 +56,6 @@ def _held(path: Path) -> Iterator[tuple[Path, int]]:
         if time.monotonic() >= give_up_at:
             raise TimeoutError(f"another process has held {path} for {PATIENCE_S:g} s")
         time.sleep(_BETWEEN_LOOKS_S)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -12,7 +12,6 @@ import msgspec
 
 from holdfast.views.text import one_line
 
-MAX_MANIFEST_BYTES = 1024 * 1024
 MAX_POM_DEPTH = 20
 _MAX_LINE_CHARS = 1000
 _PYTHON_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]{0,199})")

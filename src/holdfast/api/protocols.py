@@ -53,9 +53,9 @@ def show_token(scope: MutableMapping[str, Any]) -> None:
 class PatientHttp(H11Protocol):
     """Closes a connection whose client sends no request or reads no answer, and one over the limit."""
 
-    def __init__(self, *given: Any, crowd: ConnectionLimits, refusals: RefusalLog, **named: Any) -> None:
+    def __init__(self, *given: Any, limits: ConnectionLimits, refusals: RefusalLog, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._crowd = crowd
+        self._limits = limits
         self._refusals = refusals
         self._is_stranger = True
         self._is_refused = False
@@ -70,7 +70,7 @@ class PatientHttp(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if self.arrives is not None:
             self.arrives(transport)
-        if not self._crowd.enter(self, now=self.loop.time()):
+        if not self._limits.enter(self, now=self.loop.time()):
             self.transport = transport
             transport.write(_FULL)
             transport.close()
@@ -82,21 +82,21 @@ class PatientHttp(H11Protocol):
     def shows_token(self) -> None:
         if self._is_stranger:
             self._is_stranger = False
-            self._crowd.is_known(self)
+            self._limits.is_known(self)
             _read_at_once(self.transport, READ_BYTES)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.transport.get_protocol() is not self or self._is_idle:
             return
-        self._crowd.is_busy(self)
+        self._limits.is_busy(self)
         if self._is_stranger and self.cycle.more_body:
             # Stop reading until the headers were checked; `receive` resumes.
             self.flow.pause_reading()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         super().handle_websocket_upgrade(event)
-        self._crowd.leave(self)
+        self._limits.leave(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - h11 has the better message
         self._refusals.add(peer_of({"client": self.client}, ()), self.conn.why)
@@ -131,10 +131,10 @@ class PatientHttp(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._is_idle and not self.transport.is_closing():
-            self._crowd.waits(self)
+            self._limits.waits(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.leave(self)
+        self._limits.leave(self)
         super().connection_lost(exc)
         if self._next_look is not None:
             self._next_look.cancel()
@@ -166,10 +166,10 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """Closes a connection whose client reads nothing; and reads little before the token was shown."""
 
     def __init__(
-        self, *given: Any, crowd: ConnectionLimits, room: WaitingRoom, refusals: RefusalLog, **named: Any
+        self, *given: Any, limits: ConnectionLimits, room: WaitingRoom, refusals: RefusalLog, **named: Any
     ) -> None:
         super().__init__(*given, **named)
-        self._crowd = crowd
+        self._limits = limits
         self._room = room
         self._refusals = refusals
         self.app = functools.partial(_announce, self.app, self)
@@ -180,7 +180,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._crowd.replace(transport.get_protocol(), self)
+        self._limits.replace(transport.get_protocol(), self)
         self._room.enter(self, peer_of({"client": self.client}, ()))
         self._was_paused = False
         self.loop.call_later(LOOK_EVERY_S, self._look)
@@ -190,7 +190,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         if self._is_stranger:
             self._is_stranger = False
             self._room.leave(self)
-            self._crowd.is_known(self)
+            self._limits.is_known(self)
             self.conn.max_message_size = self.config.ws_max_size
             _read_at_once(self.transport, READ_BYTES)
 
@@ -317,7 +317,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         # Stop the checks.
         self._was_paused = True
         self._room.leave(self)
-        self._crowd.leave(self)
+        self._limits.leave(self)
         super().connection_lost(exc)
 
 

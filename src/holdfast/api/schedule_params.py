@@ -146,7 +146,24 @@ class ScheduleRemoveAsked(ScheduleAsked, frozen=True, kw_only=True):
     force: bool = False
 
 
-class ScheduleRunAsked(ScheduleAsked, frozen=True, kw_only=True):
+_HAS_NOT = {
+    "expected_process_instance_id": "expectedProcessInstanceId: Holdfast does not check it; leave it out",
+    "session_agent_id": "sessionAgentId: Holdfast has no such filter; use agentId or sessionKey",
+    "delivery_status": "deliveryStatus: Holdfast has no such filter; leave it out",
+    "delivery_statuses": "deliveryStatuses: Holdfast has no such filter; leave it out",
+}
+
+
+class _WithoutUnknown(Params, frozen=True, kw_only=True):
+    """Refuses what the protocol has and Holdfast has not, where an answer that ignores it would be wrong."""
+
+    def __post_init__(self) -> None:
+        for field, reason in _HAS_NOT.items():
+            if getattr(self, field, None) not in (None, []):
+                raise ValueError(reason)
+
+
+class ScheduleRunAsked(ScheduleAsked, _WithoutUnknown, frozen=True, kw_only=True):
     """Fire a schedule now. The same `requestId` again fires it once."""
 
     mode: Literal["due", "force", "if-enabled"] = "force"
@@ -154,7 +171,7 @@ class ScheduleRunAsked(ScheduleAsked, frozen=True, kw_only=True):
     request_id: NameText | None = None
 
 
-class SchedulesAsked(Params, frozen=True, kw_only=True):
+class SchedulesAsked(_WithoutUnknown, frozen=True, kw_only=True):
     """A page of schedules."""
 
     include_disabled: bool = False
@@ -176,7 +193,7 @@ class SchedulesAsked(Params, frozen=True, kw_only=True):
     page_token: PageToken | None = None
 
 
-class FiringsAsked(ScheduleAsked, frozen=True, kw_only=True):
+class FiringsAsked(ScheduleAsked, _WithoutUnknown, frozen=True, kw_only=True):
     """A page of firings, of one schedule or of all, latest first."""
 
     scope: Literal["job", "all"] | None = None

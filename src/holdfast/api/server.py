@@ -500,22 +500,22 @@ async def serve_doors(
     refusals = RefusalLog(loop.call_later)
     doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks, pages=pages)
     max_bytes = gateway.config.gateway.max_body_bytes
-    crowd, room = ConnectionLimits(most_connections()), WaitingRoom()
+    limits, room = ConnectionLimits(most_connections()), WaitingRoom()
     handshakes = WaitingRoom(MAX_HANDSHAKES)
 
     def protocol(**named: Any) -> asyncio.BaseProtocol:
-        http = PatientHttp(crowd=crowd, refusals=refusals, **named)
+        http = PatientHttp(limits=limits, refusals=refusals, **named)
         # Asked for each connection: a renewed certificate counts for the next one.
         context = None if certificates is None else certificates.context
         if context is None:
             return http
-        return TlsLayer(http, context, crowd=crowd, handshakes=handshakes, refusals=refusals)
+        return TlsLayer(http, context, limits=limits, handshakes=handshakes, refusals=refusals)
 
     server = _Server(
         uvicorn.Config(
             doors,
             http=protocol,  # type: ignore[arg-type]
-            ws=functools.partial(PatientWebSocket, crowd=crowd, room=room, refusals=refusals),  # type: ignore[arg-type]
+            ws=functools.partial(PatientWebSocket, limits=limits, room=room, refusals=refusals),  # type: ignore[arg-type]
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,
             lifespan="off",

@@ -120,7 +120,7 @@ class TlsLayer(SSLProtocol):
         http: PatientHttp,
         context: ssl.SSLContext,
         *,
-        crowd: ConnectionLimits,
+        limits: ConnectionLimits,
         handshakes: WaitingRoom,
         refusals: RefusalLog,
     ) -> None:
@@ -137,7 +137,7 @@ class TlsLayer(SSLProtocol):
         http.arrives = self._hand_over
         self._http: PatientHttp | None = http
         self._connections: set[Any] = http.connections
-        self._crowd = crowd
+        self._limits = limits
         self._handshakes = handshakes
         self._refusals = refusals
         self._time = loop.time
@@ -148,7 +148,7 @@ class TlsLayer(SSLProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        if not self._crowd.enter(self, now=self._time()):
+        if not self._limits.enter(self, now=self._time()):
             self._is_done = True
             transport.abort()
             return
@@ -193,7 +193,7 @@ class TlsLayer(SSLProtocol):
         transport.close = close_once  # type: ignore[method-assign]
 
     def _leave(self) -> None:
-        self._crowd.leave(self)
+        self._limits.leave(self)
         self._handshakes.leave(self)
         self._connections.discard(self)
 

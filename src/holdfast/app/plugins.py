@@ -70,7 +70,7 @@ def build_plugins(
         try:
             main = _load(point)
             tasks = _tasks_of(parts, runtimes, (settings and settings.owner) or f"plugin:{point.name}")
-        except Exception:
+        except Exception:  # the plug-in is not our code and may raise anything
             log.exception("the plug-in %s (%s) could not be loaded, and is left out", point.name, point.value)
             continue
         found.append(PluginService(point.name, main, tasks))

@@ -39,7 +39,7 @@ def build_runtimes(store: Store, ledger: Ledger, home: Path) -> list[Runtime]:
     for point in entry_points(group=GROUP):
         try:
             found.append(point.load()())
-        except Exception:
+        except Exception:  # the plug-in is not our code and may raise anything
             log.exception("the runtime %s (%s) could not be loaded, and is left out", point.name, point.value)
     cron = CronRuntime(FileHistory(home / CRON_HISTORY))
     return [*found, CliRuntime(), cron, SubagentRuntime(store, ledger)]

@@ -74,6 +74,6 @@ def load_plugin_sweeps() -> list[PluginSweep]:
     for point in entry_points(group=GROUP):
         try:
             found.append(point.load()())
-        except Exception:
+        except Exception:  # the plug-in is not our code and may raise anything
             log.exception("the sweep %s (%s) could not be loaded, and is left out", point.name, point.value)
     return found

@@ -14,6 +14,7 @@ from holdfast import trust
 from holdfast.config import documents
 from holdfast.core.errors import HomeUnusable, SettingsError
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES, MAX_KEEP_RESULTS_BYTES
+from holdfast.core.patterns import compiled_late
 from holdfast.core.redaction import redact_text
 from holdfast.core.seal_mode import SealMode
 
@@ -24,7 +25,7 @@ LEDGER_NAME = "ledger.db"
 
 # Up to the last @: a password that is not percent-encoded may contain any character.
 # Also with one slash too few.
-_PASSWORD = re.compile(r"(:/{0,2}[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
+_PASSWORD = compiled_late(r"(:/{0,2}[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
 _POSTGRES = ("postgresql://", "postgres://")
 _FORMS = "sqlite:///relative/path, sqlite:////absolute/path, postgresql://user@host/database or memory:"
 
@@ -223,7 +224,7 @@ def in_home(home: Path, path: str, *, key: str) -> Path:
 
 def without_password(url: str) -> str:
     """A URL without its password, to show."""
-    return redact_text(_PASSWORD.sub(lambda found: f"{found[1] or found[2]}…", url))
+    return redact_text(_PASSWORD().sub(lambda found: f"{found[1] or found[2]}…", url))
 
 
 def _directory(key: str, value: str) -> Path:

@@ -238,14 +238,6 @@ def stage_progress(plan: Plan) -> ItemProgress:
     )
 
 
-def stage_done(phase: Phase, one: ItemPhase) -> str | None:
-    """The last stage that an item has done, as seed names have it: `transfer_done`."""
-    if not phase.stages or one.stage not in phase.stages:
-        return None
-    number = len(phase.stages) if one.status is ItemStatus.DONE else phase.stages.index(one.stage)
-    return f"{phase.stages[number - 1]}_done" if number else None
-
-
 def batch_name(number: int) -> str:
     return f"batch-{number:03d}"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from datetime import datetime
 from typing import NewType
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import BadInput
+from holdfast.core.patterns import compiled_late
 
 TaskId = NewType("TaskId", str)
 RunId = NewType("RunId", str)
@@ -31,8 +31,8 @@ AlertId = NewType("AlertId", str)
 # Crockford's alphabet: no letter looks like a digit, and text sorts as the numbers do.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
-_SHAPE = re.compile(r"[a-z0-9_-]{1,64}\Z")
-_WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
+_SHAPE = compiled_late(r"[a-z0-9_-]{1,64}\Z")
+_WHOLE = compiled_late(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 
 
 def new_id(prefix: str, now: datetime) -> str:
@@ -142,11 +142,11 @@ def new_token() -> str:
 
 def check_id(field: str, value: object) -> str:
     """The value, if it has the shape of an id. Raises BadInput otherwise: ids reach file names and SQL."""
-    if not isinstance(value, str) or not _SHAPE.match(value):
+    if not isinstance(value, str) or not _SHAPE().match(value):
         raise BadInput(field, "an id has 1 to 64 characters of a-z, 0-9, _ and -")
     return value
 
 
 def is_whole_id(prefix: str, value: str) -> bool:
     """Whether it has the shape of a whole id that Holdfast made, not only of a prefix."""
-    return value.startswith(f"{prefix}_") and _WHOLE.match(value) is not None
+    return value.startswith(f"{prefix}_") and _WHOLE().match(value) is not None

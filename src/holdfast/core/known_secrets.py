@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from holdfast.core.patterns import compiled_late
+
 MAX_KNOWN = 10_000
 # A regex search holds the GIL; between two pieces other threads can run.
 PIECE = 64 * 1024
@@ -75,14 +77,14 @@ class _Index:
         longest_first = sorted(self._forms, key=len, reverse=True)
         self._longest = max(map(len, self._forms), default=0)
         self._regex: re.Pattern[bytes] | None = None
-        self._markers = re.compile(_MARKERS)
+        self._markers = compiled_late(_MARKERS)
         # Four bytes of a form, its bytes before them, and its length. Similar forms share all three, so a
         # thousand of them cost no more attempts than one.
         self._anchors: dict[int, set[tuple[int, int]]] = {}
         if len(self._forms) <= _FEW:
             known = b"|".join(map(re.escape, longest_first)) or b"(?!)"  # without secrets, match nothing
             self._regex = re.compile(known)
-            self._markers = re.compile(rb"(%b)|%b" % (_MARKERS, known))
+            self._markers = compiled_late(rb"(%b)|%b" % (_MARKERS, known))
             return
         for form in longest_first:
             # From the middle: many secrets of one kind begin with the same letters.
@@ -104,10 +106,10 @@ class _Index:
         if self._regex is not None:
             if not self.is_in(encoded):
                 return encoded
-            return self._markers.sub(lambda match: match[1] or _MARKER, encoded)
+            return self._markers().sub(lambda match: match[1] or _MARKER, encoded)
         if not (found := set(self._places(encoded))):
             return encoded
-        markers = {match.span() for match in self._markers.finditer(encoded)}
+        markers = {match.span() for match in self._markers().finditer(encoded)}
         parts: list[bytes] = []
         done = 0
         for begin, end in sorted(found | markers, key=lambda span: (span[0], span not in markers, -span[1])):

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput, KeyLost, PayloadTooLarge
 from holdfast.core.ids import DeliveryId, MessageId, TaskId, is_whole_id
+from holdfast.core.patterns import compiled_late
 from holdfast.core.payload import check_words, clean_text, decode_payload
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
@@ -33,10 +34,10 @@ _QUEUED = "-queued-"
 
 # Every character that some program treats as a line break becomes "\n", so that a check at the start of a
 # line sees every line that a reader sees.
-_BREAKS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_BREAKS = compiled_late("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 # What `check_text` refuses is removed here: people paste such characters without knowing it.
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROLS = compiled_late("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = compiled_late("[\ud800-\udfff]")
 # These three are compiled on first use and cached by `re` itself: most programs have no messages.
 # At the start of any line, after characters that a reader does not see, in any width or case.
 _POSES_AS_SYSTEM = (
@@ -144,7 +145,7 @@ def clean_message(text: object, role: Role) -> str:
 
 def _plain(text: str) -> str:
     """Valid text with one kind of line break and no control characters."""
-    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", _BREAKS.sub("\n", text)))
+    return _SURROGATE().sub("\N{REPLACEMENT CHARACTER}", _CONTROLS().sub("", _BREAKS().sub("\n", text)))
 
 
 def _without_pose(text: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from holdfast.core.errors import BadInput, PayloadTooLarge
+from holdfast.core.patterns import compiled_late
 from holdfast.core.redaction import redact_code_name, redact_name, redact_text
 
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
@@ -21,11 +21,11 @@ MAX_TEXT_BYTES = 64 * 1024
 
 # C0 controls but tab, newline and return; DEL; C1; line and paragraph separators; bidirectional overrides.
 # A goal that holds them could forge lines of a log or hide text on the operator's screen.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_FORBIDDEN = compiled_late("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Terminal control sequences, such as colours and cursor moves (ECMA-48).
-_COLOUR = re.compile(r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_PLAIN_NAME = re.compile(rf"[!-~][ -~]{{0,{MAX_NAME_CHARS - 1}}}")
+_COLOUR = compiled_late(r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]")
+_SURROGATE = compiled_late("[\ud800-\udfff]")
+_PLAIN_NAME = compiled_late(rf"[!-~][ -~]{{0,{MAX_NAME_CHARS - 1}}}")
 _PLAIN = frozenset({str, int, bool, type(None)})
 _TEXT = frozenset({str})
 _encoder = msgspec.json.Encoder()
@@ -47,7 +47,7 @@ def check_words(
     if not isinstance(value, str):
         raise BadInput(field, f"text is needed, not {type(value).__name__}")
     _refuse_surrogates(field, value)
-    if found := _FORBIDDEN.search(value):
+    if found := _FORBIDDEN().search(value):
         raise BadInput(field, f"control character U+{ord(found.group()):04X} at {found.start()}; remove it")
     if not may_be_empty and not value.strip():
         raise BadInput(field, "is empty")
@@ -70,7 +70,7 @@ def check_code_name(field: str, value: object) -> str:
 def check_line(field: str, value: object) -> str:
     """The same rules, but nothing is redacted: for names that are stored in another form."""
     # A fast path, because every step has a name: a plain one needs no further checks.
-    if isinstance(value, str) and _PLAIN_NAME.fullmatch(value):
+    if isinstance(value, str) and _PLAIN_NAME().fullmatch(value):
         return value
     text = check_words(field, value, max_bytes=MAX_NAME_CHARS * 4)
     if len(text) > MAX_NAME_CHARS or "\n" in text or "\r" in text or "\t" in text:
@@ -85,7 +85,7 @@ def clean_text(text: str, *, max_chars: int) -> str:
     search comes after the removal of terminal colours: one may be in the middle of a secret.
     """
     text = text[: max_chars * 32].encode("utf-8", "replace").decode()
-    text = redact_text(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", _COLOUR.sub("", text)))
+    text = redact_text(_FORBIDDEN().sub("\N{REPLACEMENT CHARACTER}", _COLOUR().sub("", text)))
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
@@ -204,5 +204,5 @@ def _check_keys(field: str, value: dict[object, object], key: object, is_typed: 
 
 
 def _refuse_surrogates(field: str, value: str) -> None:
-    if not value.isascii() and (found := _SURROGATE.search(value)):
+    if not value.isascii() and (found := _SURROGATE().search(value)):
         raise BadInput(field, f"half of a surrogate pair at {found.start()}; it is not valid Unicode text")

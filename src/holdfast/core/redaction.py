@@ -7,7 +7,6 @@ searched together, as the lines of one text.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
 from operator import is_not
@@ -21,6 +20,7 @@ from holdfast.core.known_secrets import (
     known_secrets,
     without_known_secrets,
 )
+from holdfast.core.patterns import compiled_late
 from holdfast.core.secret_scanner import has_hint, holds_secret
 from holdfast.core.secret_shapes import CURL_FLAG, PATTERNS, SecretPattern, compiled, is_plain, key_name
 
@@ -49,8 +49,8 @@ _BLOCK = 8 * 1024
 _NAME_BYTES = 8
 # A number of at most three digits is not a PIN.
 _NO_PIN = 999
-_HIDDEN_NAME = re.compile(rf"\[redacted:name\]~[0-9a-f]{{{2 * _NAME_BYTES}}}")
-_REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_HIDDEN_NAME = compiled_late(rf"\[redacted:name\]~[0-9a-f]{{{2 * _NAME_BYTES}}}")
+_REFERENCE = compiled_late(r"[A-Z][A-Z0-9_]{0,99}")
 # These are compiled on first use: few texts are commands, and the start of a process is short.
 # A user and a password for curl, as the value of a flag or in one word with it, as the scanner finds them.
 _FLAG_OF_CURL = f"-{CURL_FLAG}"
@@ -100,14 +100,14 @@ def redact_name(text: str) -> str:
     name. A name therefore has exactly two forms, whatever secrets a process knows and whatever a later
     release detects. A secret that `hf.secret` found does not count: it is unknown after a restart.
     """
-    if _HIDDEN_NAME.fullmatch(text):
+    if _HIDDEN_NAME().fullmatch(text):
         return text
     return hide_name(text) if holds_own(text) or _redact_shapes(text) != text else text
 
 
 def redact_code_name(text: str) -> str:
     """The same for names from code, such as a task's; the process's own secrets do not count in them."""
-    if _HIDDEN_NAME.fullmatch(text) or _redact_shapes(text) == text:
+    if _HIDDEN_NAME().fullmatch(text) or _redact_shapes(text) == text:
         return text
     return hide_name(text)
 
@@ -276,7 +276,7 @@ class _Redaction:
         return keys
 
     def _of_values(self, value: dict[object, object], conceal: _Conceal) -> list[_Conceal]:
-        if len(value) == 1 and isinstance(name := value.get("$secret"), str) and _REFERENCE.fullmatch(name):
+        if len(value) == 1 and isinstance(name := value.get("$secret"), str) and _REFERENCE().fullmatch(name):
             return [self.show]  # the stored form of hf.secret(…): the name of a secret, not a secret
         names = [key_name(key) if isinstance(key, str) else None for key in value]
         # Next to a logprob, `token` is a word of a language model.

@@ -7,10 +7,10 @@ search found nothing.
 
 from __future__ import annotations
 
-import functools
 import re
 
 from holdfast.core.known_secrets import PIECE, holds_known, search_pieces
+from holdfast.core.patterns import compiled_late
 from holdfast.core.secret_shapes import CURL_FLAG, OF_A_KIND, OWN_ID
 
 # No hint is longer than this.
@@ -25,7 +25,7 @@ def holds_secret(encoded: bytes) -> bool:
     Large input is searched in pieces, so that other threads can run between two of them.
     """
     if (
-        len(encoded) <= PIECE and _hint().search(encoded) is None
+        len(encoded) <= PIECE and _HINTS().search(encoded) is None
     ):  # every step has a value, and most are clean
         return holds_known(encoded)
     return has_hint(encoded) or holds_known(encoded)
@@ -43,8 +43,8 @@ def has_hint(encoded: bytes) -> bool:
 
 def _finds_hint(encoded: bytes) -> bool:
     if len(encoded) <= PIECE:
-        return _hint().search(encoded) is not None
-    return search_pieces(_hint().search, encoded, overlap=_LONGEST_HINT)
+        return _HINTS().search(encoded) is not None
+    return search_pieces(_HINTS().search, encoded, overlap=_LONGEST_HINT)
 
 
 def _in_any_case(word: str) -> str:
@@ -137,7 +137,4 @@ _HINT = _any_of(
 )
 
 
-@functools.cache
-def _hint() -> re.Pattern[bytes]:
-    # Compiled on first use, once for text and JSON, because that takes milliseconds.
-    return re.compile(_HINT.encode())
+_HINTS = compiled_late(_HINT.encode())  # once for text and JSON: compiling takes milliseconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.core.errors import IllegalMove
 
@@ -341,29 +341,30 @@ FIRING_MOVES: Mapping[FiringStatus, frozenset[FiringStatus]] = {
     FiringStatus.MISSED: frozenset(),
 }
 
-MOVES: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
-    "task": TASK_MOVES,  # type: ignore[dict-item]
-    "run": RUN_MOVES,  # type: ignore[dict-item]
-    "checkpoint": CHECKPOINT_MOVES,  # type: ignore[dict-item]
-    "effect": EFFECT_MOVES,  # type: ignore[dict-item]
-    "delivery": DELIVERY_MOVES,  # type: ignore[dict-item]
-    "flow": FLOW_MOVES,  # type: ignore[dict-item]
-    "node": FLOW_NODE_MOVES,  # type: ignore[dict-item]
-    "campaign": CAMPAIGN_MOVES,  # type: ignore[dict-item]
-    "item": ITEM_MOVES,  # type: ignore[dict-item]
-    "alert": ALERT_MOVES,  # type: ignore[dict-item]
-    "action": ALERT_ACTION_MOVES,  # type: ignore[dict-item]
-    "session": SESSION_MOVES,  # type: ignore[dict-item]
-    "wake": WAKE_MOVES,  # type: ignore[dict-item]
-    "message": MESSAGE_MOVES,  # type: ignore[dict-item]
-    "firing": FIRING_MOVES,  # type: ignore[dict-item]
-    "restart": RESTART_MOVES,  # type: ignore[dict-item]
+# By noun. `Any`, because each table has a type of status of its own, and the keys of a mapping are invariant.
+MOVES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
+    "task": TASK_MOVES,
+    "run": RUN_MOVES,
+    "checkpoint": CHECKPOINT_MOVES,
+    "effect": EFFECT_MOVES,
+    "delivery": DELIVERY_MOVES,
+    "flow": FLOW_MOVES,
+    "node": FLOW_NODE_MOVES,
+    "campaign": CAMPAIGN_MOVES,
+    "item": ITEM_MOVES,
+    "alert": ALERT_MOVES,
+    "action": ALERT_ACTION_MOVES,
+    "session": SESSION_MOVES,
+    "wake": WAKE_MOVES,
+    "message": MESSAGE_MOVES,
+    "firing": FIRING_MOVES,
+    "restart": RESTART_MOVES,
 }
 
-# Moves that only a retry makes, by noun.
-REOPENS: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
-    "task": TASK_REOPENS,  # type: ignore[dict-item]
-    "flow": FLOW_REOPENS,  # type: ignore[dict-item]
+# Moves that only a retry makes, by noun. The tests hold the guards of the queries against both tables.
+REOPENS: Mapping[str, Mapping[Any, frozenset[Any]]] = {
+    "task": TASK_REOPENS,
+    "flow": FLOW_REOPENS,
 }
 
 Status = TypeVar("Status", bound=StrEnum)

@@ -225,7 +225,7 @@ def settle(tx: Tx, session_key: str, task_id: str, *, now: datetime) -> bool:
     try:
         asked = tx.messages.taken_by(task_id)
     except RowDamaged as damage:
-        log.error("the message that %s was to answer cannot be read: %s", task_id, damage)  # noqa: TRY400
+        log.error("the message that %s was to answer cannot be read: %s", task_id, damage)  # noqa: TRY400 - the message says what is damaged; a traceback would say where we read it
         asked = None
     if asked is not None:
         _close(tx, asked, task_id, task, now)

@@ -114,12 +114,6 @@ def compare_views(dialect: str, found: Mapping[str, str | None]) -> ViewReport:
     )
 
 
-def view_names() -> frozenset[str]:
-    """Every name that a view may get."""
-    names = _texts("sqlite")
-    return frozenset(names) | {OTHER_PREFIX + name for name in names}
-
-
 def _mark_in(text: str | None) -> str | None:
     found = None if text is None else _MARK.search(text)
     return None if found is None else found[0]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import BadInput, FeedGap
 from holdfast.core.events import Event, EventKind
+from holdfast.core.patterns import compiled_late
 from holdfast.store.rows.work import event_from_row
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 START = "0.0"
-_POSITION = re.compile(r"(\d{1,19})\.(\d{1,18})\Z")
+_POSITION = compiled_late(r"(\d{1,19})\.(\d{1,18})\Z")
 
 
 class EventTable:
@@ -75,7 +75,7 @@ class EventTable:
 
 
 def parse_position(position: object) -> tuple[int, int]:
-    found = _POSITION.match(position) if isinstance(position, str) else None
+    found = _POSITION().match(position) if isinstance(position, str) else None
     if found is None:
         raise BadInput("position", f"this is not a position of the feed; begin with {START!r}")
     return int(found.group(1)), int(found.group(2))

@@ -35,9 +35,6 @@ from holdfast.store.tasks import resolve
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# The length of an unkeyed digest of a definition.
-DEFINITION_DIGEST_BYTES = 8
-
 # How many nodes one transaction of retention deletes; at least those of one flow.
 MOST_PRUNED_NODES = 10_000
 

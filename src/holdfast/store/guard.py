@@ -252,9 +252,6 @@ class _Sentry:
                 files.remember_late_ones()
             self._index()
 
-    def holds_lock(self, files: _Files) -> bool:
-        return files.database_inode in self._locked
-
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         """The hook itself. It runs at every audit event of the process, so it returns early."""
         if event not in self._watched_events or not self._guarded:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.core.errors import SchemaMismatch
+from holdfast.core.patterns import compiled_late
 
 # Imported where a schema is compared: a process that finds it as it was does not need it.
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.expected_schema import Index
 
 SCHEMA_FILES = Path(__file__).parent / "schema"
-_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_FILE_NAME = compiled_late(r"(\d{4})_(\w+)\.sql")
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def _read_folder(folder: Path) -> tuple[Migration, ...]:
     """Cached: a process may open many ledgers, or drop the privileges that it needs to read the files."""
     found = []
     for path in sorted(folder.glob("*.sql")):
-        match = _FILE_NAME.fullmatch(path.name)
+        match = _FILE_NAME().fullmatch(path.name)
         if match is None:
             raise ValueError(f"{path.name}: a migration is named 0001_what_it_does.sql")
         found.append(Migration(number=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8")))

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import fcntl
 import os
-import re
 import secrets
 import stat
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from holdfast import trust
 from holdfast.core.errors import KeyMissing, KeyProblem
+from holdfast.core.patterns import compiled_late
 from holdfast.core.redaction import keep_secret, redact_text
 from holdfast.store.sealing import BRING, KEY_BYTES, OuterKey, fingerprint
 
@@ -37,8 +37,8 @@ GivenText: TypeAlias = str | bytes
 Given: TypeAlias = GivenText | Callable[[], GivenText]
 
 _PREFIX = "hf_key_"
-_HEX = re.compile(r"[0-9A-Fa-f]{64}")
-_BASE64 = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
+_HEX = compiled_late(r"[0-9A-Fa-f]{64}")
+_BASE64 = compiled_late(r"[A-Za-z0-9_+/-]{43}=?")
 _MAKE_ONE = "make one with python -c 'import secrets; print(\"hf_key_\" + secrets.token_urlsafe(32))'"
 
 
@@ -67,10 +67,10 @@ def read_text(text: str, where: str) -> bytes:
 
 
 def _decoded(text: str) -> bytes | None:
-    if _HEX.fullmatch(text):
+    if _HEX().fullmatch(text):
         return bytes.fromhex(text)
     text = text.removeprefix(_PREFIX)
-    if not _BASE64.fullmatch(text):
+    if not _BASE64().fullmatch(text):
         return None
     found = base64.urlsafe_b64decode(text.rstrip("=").replace("+", "-").replace("/", "_") + "=")
     return found if len(found) == KEY_BYTES else None

@@ -22,7 +22,7 @@ from holdfast.store.contract import Busy, JoinedWrite, Write
 from holdfast.store.guard import FileGuard
 from holdfast.store.hints import Hints
 from holdfast.store.migrations import Migration, load_migrations, migrate
-from holdfast.store.queries import load_queries
+from holdfast.store.queries import Queries, load_queries
 from holdfast.store.sealing import MemoryKey, NoKey, Sealing, Vault
 from holdfast.store.sqlite_file import (
     BUSY_TIMEOUT_MS,
@@ -60,7 +60,7 @@ class SqliteSession:
     def __init__(
         self,
         connection: apsw.Connection,
-        queries: dict[str, str],
+        queries: Queries,
         vault: Vault,
         check: Callable[[], None],
     ) -> None:

@@ -23,6 +23,7 @@ from holdfast.core.errors import (
 from holdfast.store import checksums
 from holdfast.store.atomic_files import made_whole
 from holdfast.store.contract import Execute, Params, Row
+from holdfast.store.queries import Queries
 from holdfast.store.sealing import Vault
 from holdfast.store.transaction import Tx
 from holdfast.store.user_sql import DatabaseFailed, LentStatements, our_tables, refused, sql_failed
@@ -186,7 +187,7 @@ class NotAllSaved(Exception):
 class SqliteStatements:
     """Named queries on one connection."""
 
-    def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
+    def __init__(self, connection: apsw.Connection, queries: Queries) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._queries = queries
@@ -232,8 +233,9 @@ class SqliteStatements:
 
     def many(self, query: str, rows: Iterable[Params]) -> None:
         # Row by row in both cases, but the `_many` form of some queries returns nothing.
-        sql = self._queries.get(f"{query}_many") or self._queries[query]
-        self._cursor.executemany(sql, rows).fetchall()
+        many = f"{query}_many"
+        name = many if many in self._queries.names else query
+        self._cursor.executemany(self._queries[name], rows).fetchall()
 
     def guarded(self, query: str, row: Row) -> bool:
         self._cursor.execute(self._queries[query], row)
@@ -400,7 +402,7 @@ def problems_of_pages(tx: Tx) -> Iterator[str]:
 class Snapshots:
     """A connection that reads one snapshot at a time."""
 
-    def __init__(self, connection: apsw.Connection, queries: dict[str, str], vault: Vault) -> None:
+    def __init__(self, connection: apsw.Connection, queries: Queries, vault: Vault) -> None:
         self.connection = connection
         self._tx = Tx(SqliteStatements(connection, queries), vault)
 

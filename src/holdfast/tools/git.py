@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -19,6 +18,7 @@ from holdfast.core.payload import MAX_TEXT_BYTES
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.tools import git_config
 from holdfast.tools.errors import GitFailed, shown
+from holdfast.tools.file_locks import try_lock
 from holdfast.tools.inputs import check_directory, check_seconds, check_word, current_key
 
 TRAILER = "Holdfast-Key"
@@ -188,14 +188,6 @@ async def _find_commit(git: Git, key: str) -> Verdict:
     return Unknown(f"{lock} exists: a git is running or was killed; if none is running, remove it")
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 async def _vanishes(path: Path, patience_s: float) -> bool:
     give_up_at = time.monotonic() + patience_s
     while _is_there(path):
@@ -335,7 +327,7 @@ class Git:
             raise GitFailed("commit", 1, f"the lock {path} cannot be opened: {error.strerror}") from error
         try:
             give_up_at = time.monotonic() + self._timeout_s
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 if time.monotonic() >= give_up_at:
                     raise GitFailed("commit", 1, f"another commit holds {path}")
                 await asyncio.sleep(_BETWEEN_LOOKS_S)

@@ -11,7 +11,6 @@ reused; a lock cannot. The lock works only on one machine and on a local file sy
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ import msgspec
 
 from holdfast import trust
 from holdfast.core.errors import BadInput
+from holdfast.tools.file_locks import try_lock
 from holdfast.tools.witness import Done, read_done
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
@@ -60,7 +60,7 @@ class Receipt:
         holds the lock."""
         descriptor = self._open()
         try:
-            while _try_lock(descriptor):
+            while try_lock(descriptor):
                 if _is_file_at(self.started, descriptor):
                     yield descriptor
                     return
@@ -166,14 +166,6 @@ def prune_receipts(directory: Path, keys: Iterable[str]) -> int:
                 path.unlink(missing_ok=True)
             pruned += 1
     return pruned
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_file_at(path: Path, descriptor: int) -> bool:

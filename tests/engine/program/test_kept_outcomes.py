@@ -215,7 +215,7 @@ async def test_what_came_of_an_effect_outlasts_a_server_that_is_stopped_and_star
         try:
             async with carrying(store, clock, sends) as process:
                 handle = await process.holdfast.start(sends())
-                await until(lambda: any(one.live.unwritten for one in process.worker._in_flight.everyone()))
+                await until(lambda: any(one.live.unwritten for one in process.worker._in_flight.all_runs()))
                 server.start_again()
 
                 assert await soon(handle.result()) == "sent hello"

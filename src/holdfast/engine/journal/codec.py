@@ -118,7 +118,7 @@ class Codec:
         """Decode the payload now: a result that cannot be decoded must fail here, not after a restart."""
         try:
             decoded = self._decode(payload)
-        except Exception as error:
+        except Exception as error:  # the constructor of the user's class may raise anything
             why = f"{type(value).__name__} does not fit {_shown(self.annotation)}: {_said(error)}"
             raise BadInput(field, f"{why}; correct the annotation or what is returned") from error
         if doubt is not None and not _comes_back(value, decoded, is_plain=self._doubt is not None):

@@ -91,7 +91,7 @@ class Transactions:
                 return doing.codec.encode(doing.name, value)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _Raised(Exited(error)) from error
-            except Exception as error:
+            except Exception as error:  # the user's function may raise anything
                 raise _Raised(error) from error
 
         def write(tx: Tx) -> tuple[Step, bytes]:

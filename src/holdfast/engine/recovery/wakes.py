@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, from_micros, to_micros
-from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, NotFound, ResumesHeld, RowDamaged
+from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, ResumesHeld, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import CheckpointId, check_id, new_checkpoint_id, new_wake_id
 from holdfast.core.jumps import TOLERANCE, Belief
@@ -380,12 +380,3 @@ class WakeTimer(Service):
         if self._next is not None:
             next_in_s = min(next_in_s, max(LEAST_S, (self._next - self._moment()).total_seconds()))
         await self._store.wait_for("wakes", next_in_s)
-
-
-def check_options(options: WakeOptions) -> WakeOptions:
-    """Raises BadInput for delays in the wrong order."""
-    if options.delay_most < options.delay_least:
-        raise BadInput(
-            "delay_most", f"{options.delay_most} is shorter than delay_least, {options.delay_least}"
-        )
-    return options

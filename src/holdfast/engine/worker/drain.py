@@ -109,7 +109,7 @@ class Drain:
     async def _stop_in_turn(self) -> None:
         """Stop the runs that work, then those that asked for this restart: these only wait, so they go on
         where they are if another run cannot be paused. Raises CheckpointNotSaved."""
-        left = self._in_flight.everyone()
+        left = self._in_flight.all_runs()
         working = [one for one in left if one.live.restart_why is None]
         asking = [one for one in left if one.live.restart_why is not None]
         for some in (working, asking):
@@ -148,7 +148,7 @@ class Drain:
 
     async def stop_now(self) -> CheckpointNotSaved | None:
         """Pause every run where it is, then interrupt it. Other processes rescue what was not paused."""
-        left = self._in_flight.everyone()
+        left = self._in_flight.all_runs()
         try:
             problem = await self._pause(left)
         finally:

@@ -81,7 +81,7 @@ class RunsInFlight:
     def task_ids(self) -> list[str]:
         return [one.claim.task_id for one in self.carried.values()]
 
-    def everyone(self) -> list[RunInFlight]:
+    def all_runs(self) -> list[RunInFlight]:
         return [*self.carried.values(), *self.left_over.values()]
 
     def take(self, one: RunInFlight) -> None:

@@ -363,7 +363,7 @@ class Worker:
 
     def claims_in_flight(self) -> list[Claim]:
         """The claims that would have to be paused if the process ended now. Thread-safe."""
-        return [one.claim for one in self._in_flight.everyone() if not one.live.is_given_up]
+        return [one.claim for one in self._in_flight.all_runs() if not one.live.is_given_up]
 
     def caller_of(self, idempotency_key: str) -> Task | None:
         """The task whose run in this process is calling the effect with that key."""

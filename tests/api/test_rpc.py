@@ -80,6 +80,9 @@ MORE: dict[str, dict[str, object]] = {
         "payload": {"kind": "agentTurn", "message": "x"},
     },
     "sessions.spawn": {"task": "x"},
+    "cron.calendar": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+    "campaigns.create": {"name": "x", "phases": [{"name": "a", "task": "t"}]},
+    "campaigns.add": {"campaign": "x", "items": [{"id": "a"}]},
     **{
         f"flows.{change}": {"expectedRevision": 1}
         for change in ("update", "wait", "resume", "finish", "fail")

@@ -87,17 +87,43 @@ PARTIAL = {
 }
 # From one end, and no further than the limit.
 FROM_ONE_END = {"newest_change_of_schedules", "newest_events", "oldest_event"}
-# Few rows, however long the history: a process leaves one, and retention takes it; a schedule that is over is
-# removed.
-SMALL = {"boots", "schedules"}
+# Few rows, however long the history: a process leaves one or one for its start, and retention takes them; a
+# schedule that is over is removed; an operator or a rule makes one, and it goes with its time; the catalog.
+SMALL = {
+    "alert_silences",
+    "alert_verdicts",
+    "boots",
+    "paused_agents",
+    "schedules",
+    "sqlite_schema",
+    "starts",
+}
 
 # What a query has gathered itself, from searches that are looked at like any others.
 GATHERED = re.compile(r"all_parts|first_due|owed|past|present|tree|waiting|CONSTANT|\(subquery-\d+\)")
 
 # What is sorted is small: all that one boot carries or resumes, what is ready or paused of one task and those
 # that it started, steps or effects of a task, open firings, one or two rows; or it is asked for once, when a
-# process starts: the names of what is ready.
+# process starts: the names of what is ready. Of campaigns: what carries one now, which its limit bounds,
+# the items of given ids or tasks, and the failures of a phase by day. Rows of one moment, in total order.
 MAY_SORT = {
+    "batches_done_since",
+    "begun_phases_of_items",
+    "carriers_of_campaign",
+    "count_interruptions",
+    "effects_of_tasks",
+    "failures_by_day",
+    "item_phases_of_tasks",
+    "items_by_ids",
+    "last_actions_of_items",
+    "last_change_of_campaign",
+    "look_at_item_phases_of_tasks",
+    "oldest_heartbeat_of_campaign",
+    "reschedule_runs_ahead",
+    "reschedule_wakes_ahead",
+    "slots_of_tasks",
+    "unheard_runs_of_campaign",
+    "waits_ahead",
     "boots_in_flight",
     "claims_with_token",
     "done_effects_from",

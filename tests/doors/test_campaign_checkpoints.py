@@ -234,7 +234,7 @@ def test_items_that_do_not_stop_leave_the_campaign_paused_and_say_the_next_comma
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("restore", "checkpoint-x"), 4, "no campaign checkpoint"),
+        (("restore", "checkpoint-x"), 4, "no checkpoint"),
         (("restore", "checkpoint-../x"), 2, "an id has"),
         (("show", "checkpoint-x"), 4, "run `holdfast checkpoints list --campaigns`"),
         (("list", "--campaign", "nope"), 4, "no campaign"),

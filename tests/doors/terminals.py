@@ -17,13 +17,14 @@ from tests.doors.calls import PROGRAM, environment
 PATIENCE_S = 60.0
 
 
-def _hear_ctrl_c() -> None:
-    """As a shell starts it: who runs the tests may have told theirs to ignore Ctrl-C."""
+def hear_signals() -> None:
+    """As a shell starts it: the caller of the tests may ignore Ctrl-C, or the end of its terminal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _own_terminal() -> None:
-    _hear_ctrl_c()
+    hear_signals()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -65,7 +66,7 @@ class Beside:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=_hear_ctrl_c,
+            preexec_fn=hear_signals,
         )
         assert self._process.stderr is not None
         self._heard = _Heard(self._process.stderr.fileno())

@@ -22,7 +22,7 @@ from holdfast.store.sqlite_file import connect
 from holdfast.store.sqlite_reader import SqliteReader
 from tests.builders import START, a_run, a_step, a_task, an_effect, later, put, stored_run
 from tests.doors.calls import PROGRAM, Call, Opens, Run, environment, run_process
-from tests.doors.terminals import Terminal
+from tests.doors.terminals import Terminal, hear_signals
 from tests.servers import PostgresServer
 
 
@@ -104,12 +104,6 @@ def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -
         assert counts == {"succeeded": 10 * played}
 
 
-def _hear_every_signal() -> None:
-    """A shell lets a process in the background ignore some."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=str
@@ -123,7 +117,7 @@ def test_a_user_that_ends_it_half_way_finds_nothing_left(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_hear_every_signal,
+        preexec_fn=hear_signals,
     )
     assert process.stderr is not None
     child = next(int(line.split()[1]) for line in process.stderr if line.startswith("process"))

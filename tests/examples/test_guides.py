@@ -280,7 +280,7 @@ def test_the_commands_of_a_guide_exist() -> None:
     known = set(commands(program, "holdfast"))
     shown = [line for page in RUNS for block in blocks(page, "") for line in block.splitlines()]
 
-    assert [line for line in shown if " ".join(line.split()[:3]) not in known] == []
+    assert [line for line in shown if not any(f"{line} ".startswith(f"{one} ") for one in known)] == []
 
 
 def test_a_guide_links_every_example() -> None:

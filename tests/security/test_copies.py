@@ -77,7 +77,7 @@ def test_a_link_in_the_place_of_the_backup_is_not_written_through(
 
     done = run_process(ledger.parent, "store", "backup", str(shared / "copy.db"))
 
-    assert done.status == 1
+    assert done.status == 2
     assert "never overwrites" in done.err
     assert victim.exists() != is_dangling
     assert is_dangling or victim.read_text() == "precious"

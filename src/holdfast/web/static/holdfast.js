@@ -392,7 +392,11 @@
             legend: { live: true },
             cursor: { drag: { x: false, y: false } },
             scales: {
-              x: { range: (_, low, high) => (high > low ? [low, high] : [low - AROUND_ONE_S, low + AROUND_ONE_S]) },
+              // Of one point uPlot makes years by itself.
+              x: {
+                range: ({ data: [times] }, low, high) =>
+                  times.length > 1 ? [low, high] : [times[0] - AROUND_ONE_S, times[0] + AROUND_ONE_S],
+              },
               y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] },
             },
             axes: [{ ...axis, values: TICKS }, { ...axis, size: 56 }],

@@ -24,7 +24,7 @@ def test_a_restart_shows_its_manifest_against_the_outcome(visits: Visits, filled
     expect(start.locator("tr", has_text="resume")).to_contain_text("1")
 
     visit.page.locator("tr", has_text="a new version of the orchard's tools").get_by_role("link").click()
-    row = visit.page.locator("tr", has_text="Water the young trees through the night")
+    row = visit.page.locator("tr[id^=row-task_]", has_text="Water the young trees through the night")
     expect(row).to_contain_text("resumed")
     expect(row).to_contain_text("goes on in run")
     row.get_by_role("link", name="Water the young trees").click()

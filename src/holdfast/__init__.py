@@ -113,10 +113,11 @@ if TYPE_CHECKING:
     from holdfast.engine.ledger.ledger import Ledger, NewTask
     from holdfast.engine.producers.producers import Producers
     from holdfast.engine.producers.writes import NewRecord
-    from holdfast.engine.program.author_api import Child, DurableList, DurableValue, PlanTurn, Run, Turn
+    from holdfast.engine.program.author_api import Child, PlanTurn, Run, Turn
     from holdfast.engine.program.definitions import Call, TaskDefinition, task
     from holdfast.engine.program.effects import idempotency_key
     from holdfast.engine.program.flow_builder import FlowBuilder, PlannedNode, flow
+    from holdfast.engine.program.lists import DurableList, DurableValue
     from holdfast.engine.program.stopping import Stopping
     from holdfast.engine.program.transactions import Transaction
     from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -158,8 +159,8 @@ _WHERE = {
     "Turn": "holdfast.engine.program.author_api",
     "PlanTurn": "holdfast.engine.program.author_api",
     "Child": "holdfast.engine.program.author_api",
-    "DurableList": "holdfast.engine.program.author_api",
-    "DurableValue": "holdfast.engine.program.author_api",
+    "DurableList": "holdfast.engine.program.lists",
+    "DurableValue": "holdfast.engine.program.lists",
     "task": "holdfast.engine.program.definitions",
     "Call": "holdfast.engine.program.definitions",
     "TaskDefinition": "holdfast.engine.program.definitions",

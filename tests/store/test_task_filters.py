@@ -18,7 +18,7 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.store import Store, Tx, task_pages
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.task_pages import LAST
+from holdfast.store.tasks import LAST
 from holdfast.testing import FakeClock
 from tests.builders import START, a_task, later
 

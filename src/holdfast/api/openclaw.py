@@ -20,7 +20,8 @@ from holdfast.core.transitions import (
     TaskStatus,
     is_terminal,
 )
-from holdfast.store.task_pages import LAST, LOOKED_AT, fits
+from holdfast.store.task_pages import LOOKED_AT, fits
+from holdfast.store.tasks import LAST
 from holdfast.views.wire import (
     WIRE_STATUS,
     TaskCancelled,

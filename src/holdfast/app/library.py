@@ -75,10 +75,16 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     from holdfast.engine.client.handles import Holdfast
     from holdfast.engine.producers.stopper import Stopper
     from holdfast.engine.program.definitions import by_name
-    from holdfast.engine.program.restart_requests import calling
 
-    if on_restart is not None and not callable(on_restart):
-        raise BadInput("on_restart", f"a function of the reason is needed, not {type(on_restart).__name__}")
+    ask_restart = None
+    if on_restart is not None:
+        from holdfast.engine.program.restart_requests import calling
+
+        if not callable(on_restart):
+            raise BadInput(
+                "on_restart", f"a function of the reason is needed, not {type(on_restart).__name__}"
+            )
+        ask_restart = calling(on_restart)
     known = by_name(tasks)
     limit = parse_duration("drain_timeout", drain_timeout)
     settings = _settings_of(url, home, seal)
@@ -96,7 +102,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             capacity=capacity,
             drain_timeout=limit,
             secrets=secrets,
-            on_restart=None if on_restart is None else calling(on_restart),
+            on_restart=ask_restart,
             on_let_go=holdfast.endings.tell,
             family=family,
         )

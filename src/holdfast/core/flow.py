@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.errors import KeyLost, RowDamaged
 from holdfast.core.ids import FlowId, TaskId
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, RuntimeName
-from holdfast.core.transitions import FlowNodeStatus, FlowStatus, is_terminal
+from holdfast.core.transitions import FlowNodeStatus, FlowStatus, TaskStatus, is_terminal
 
 # The largest state document and the largest wait document.
 MAX_DOCUMENT_BYTES = 256 * 1024
@@ -146,6 +146,26 @@ class FlowNode(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(self.plan, type=NodePlan)
         except msgspec.DecodeError as error:
             raise RowDamaged("flow node", name, str(error)) from error
+
+
+class TaskChangeKind(StrEnum):
+    JOINED = "joined"
+    BEGAN = "began"
+    ENDED = "ended"
+    REOPENED = "reopened"
+
+
+class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a task of a flow. `status` is its end, or the end from which it was reopened."""
+
+    kind: TaskChangeKind
+    task_id: TaskId
+    at: datetime
+    status: TaskStatus | None = None
+    # Its producer says that something blocks what follows.
+    is_blocked: bool = False
+    # Whether a worker of Holdfast executes it; then its start is not told.
+    is_executed_here: bool = False
 
 
 def node_key(flow_id: str, node_id: str) -> str:

@@ -31,6 +31,8 @@ AlertId = NewType("AlertId", str)
 # Crockford's alphabet: no letter looks like a digit, and text sorts as the numbers do.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+# Sorts after every id.
+LAST = "~"
 _SHAPE = compiled_late(r"[a-z0-9_-]{1,64}\Z")
 _WHOLE = compiled_late(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.ids import CheckpointId, FiringId, MessageId, TaskId, WakeId
-from holdfast.core.schedule_spec import Schedule
 from holdfast.core.transitions import FiringStatus, WakeStatus
+
+if TYPE_CHECKING:
+    from holdfast.core.schedule_spec import Schedule
 
 
 class WakeReason(StrEnum):

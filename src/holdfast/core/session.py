@@ -70,6 +70,11 @@ def is_session_key(text: str) -> bool:
     return text.startswith("agent:") and bool(agent.strip()) and bool(name.strip())
 
 
+def may_be_told(task: Task) -> bool:
+    """Whether an update of the task could reach a requester at all; a cheap check before `tell_requester`."""
+    return task.origin is not None or is_session_key(task.owner)
+
+
 def agent_task(agent: str) -> str:
     """The name of the tasks that answer the messages of an agent."""
     return f"{AGENT_PREFIX}{agent}"

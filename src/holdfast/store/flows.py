@@ -29,8 +29,7 @@ from holdfast.store.rows.flows import (
     row_from_flow,
     row_from_flow_node,
 )
-from holdfast.store.task_pages import LAST
-from holdfast.store.tasks import resolve
+from holdfast.store.tasks import LAST, resolve
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx

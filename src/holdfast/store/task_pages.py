@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.ids import id_bound
+from holdfast.core.ids import LAST, id_bound
 from holdfast.core.payload import check_line, check_name
 from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import Task
@@ -21,8 +21,6 @@ from holdfast.store.rows.work import task_from_row
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# Sorts after every id.
-LAST = "~"
 # If several filters are combined, or a text is searched, one call reads at most this many tasks.
 LOOKED_AT = 5000
 # If so few tasks are in the wanted statuses, their index is the narrowest.

@@ -10,22 +10,22 @@ import msgspec
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
+from holdfast.core.ids import LAST as LAST
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
 from holdfast.core.retention import LOST_KIND
 from holdfast.core.run import RunOutcome
 from holdfast.core.task import Failure, NotifyPolicy, Progress, RuntimeName, Task
-from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
 from holdfast.store.rows.work import flow_digest, notify_digest, row_from_task, task_from_row
 from holdfast.store.sealing import has_lost_key
-from holdfast.store.task_pages import LAST as LAST
-from holdfast.store.task_pages import FoundTasks, find_tasks, page_of_tasks
 
 if TYPE_CHECKING:
+    from holdfast.core.task_filter import TaskFilter
+    from holdfast.store.task_pages import FoundTasks
     from holdfast.store.transaction import Tx
 
 TOMBSTONE_DAYS = 90
@@ -151,6 +151,9 @@ class TaskTable:
     ) -> list[Task]:
         """Newest first; the last id of a page is the page token of the next. Optionally only of an owner and
         with one of these names."""
+        from holdfast.core.task_filter import TaskFilter
+        from holdfast.store.task_pages import page_of_tasks
+
         wanted = TaskFilter(
             statuses=tuple(statuses), owner=owner, names=None if names is None else frozenset(names)
         )
@@ -165,6 +168,8 @@ class TaskTable:
         self, wanted: TaskFilter, *, reach: TaskFilter | None = None, before: str = LAST, limit: int = 50
     ) -> FoundTasks:
         """A page of tasks by any filter; see task_pages.py for what it costs."""
+        from holdfast.store.task_pages import find_tasks
+
         return find_tasks(self._tx, wanted, reach=reach, before=before, limit=limit)
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:

@@ -21,15 +21,10 @@ from holdfast.store.checkpoints import CheckpointTable
 from holdfast.store.contract import Params, Statements
 from holdfast.store.effects import EffectTable
 from holdfast.store.events import EventTable
-from holdfast.store.fork_history import ForkHistory
 from holdfast.store.journal import JournalTable
-from holdfast.store.lists import ListTable
-from holdfast.store.mail import MailTable
-from holdfast.store.questions import QuestionTable
 from holdfast.store.runs import RunTable
 from holdfast.store.sealing import Sealing, Vault
 from holdfast.store.tasks import TaskTable
-from holdfast.store.turns import TurnTable
 
 if TYPE_CHECKING:
     from holdfast.store.alerts import AlertTable
@@ -41,16 +36,21 @@ if TYPE_CHECKING:
     from holdfast.store.campaigns import CampaignTable, ItemPhaseTable, ItemTable, SlotTable
     from holdfast.store.deliveries import DeliveryTable
     from holdfast.store.flows import FlowNodeTable, FlowTable
+    from holdfast.store.fork_history import ForkHistory
     from holdfast.store.imports import ImportTable
     from holdfast.store.item_changes import ItemChangeTable
     from holdfast.store.kept_steps import KeptStepTable
+    from holdfast.store.lists import ListTable
+    from holdfast.store.mail import MailTable
     from holdfast.store.manifests import RestartTable
     from holdfast.store.messages import MessageTable
     from holdfast.store.paused_agents import PausedAgentTable
+    from holdfast.store.questions import QuestionTable
     from holdfast.store.recorded import RecordedTable
     from holdfast.store.schedules import FiringTable, ScheduleTable, WakeTable
     from holdfast.store.sessions import SessionTable
     from holdfast.store.starts import StartTable
+    from holdfast.store.turns import TurnTable
 
 _NO_FACTS = b"{}"
 _encode = msgspec.json.Encoder().encode
@@ -79,18 +79,43 @@ class Tx:
         self.tasks = TaskTable(self)
         self.runs = RunTable(self)
         self.journal = JournalTable(self)
-        self.turns = TurnTable(self)
-        self.lists = ListTable(self)
-        self.mail = MailTable(self)
-        self.questions = QuestionTable(self)
         self.checkpoints = CheckpointTable(self)
         self.events = EventTable(self)
         self.boots = BootTable(self)
         self.blobs = Blobs(self)
         self.effects = EffectTable(self)
-        self.fork_history = ForkHistory(self)
 
     # --- nouns that not every script uses, imported lazily: a script that uses none of them starts faster
+
+    @cached_property
+    def lists(self) -> ListTable:
+        from holdfast.store.lists import ListTable
+
+        return ListTable(self)
+
+    @cached_property
+    def mail(self) -> MailTable:
+        from holdfast.store.mail import MailTable
+
+        return MailTable(self)
+
+    @cached_property
+    def questions(self) -> QuestionTable:
+        from holdfast.store.questions import QuestionTable
+
+        return QuestionTable(self)
+
+    @cached_property
+    def fork_history(self) -> ForkHistory:
+        from holdfast.store.fork_history import ForkHistory
+
+        return ForkHistory(self)
+
+    @cached_property
+    def turns(self) -> TurnTable:
+        from holdfast.store.turns import TurnTable
+
+        return TurnTable(self)
 
     @cached_property
     def kept_steps(self) -> KeptStepTable:

@@ -397,6 +397,8 @@ class Listening(logging.Handler):
 async def test_a_long_drain_says_what_it_waits_for(
     store: Store, clock: FakeClock, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whats = ("think", "grind", "pay", "think")
+    thinking: list[object] = []
     loop, in_step, is_open = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     @hf.opaque
@@ -405,7 +407,9 @@ async def test_a_long_drain_says_what_it_waits_for(
         await gate.open.wait()
 
     async def think() -> None:
-        in_step.set()
+        thinking.append(asyncio.current_task())
+        if len(thinking) == whats.count("think"):
+            in_step.set()
         await gate.open.wait()
 
     def grind() -> None:
@@ -427,7 +431,6 @@ async def test_a_long_drain_says_what_it_waits_for(
     logging.getLogger("holdfast").addHandler(listening)
     try:
         async with carrying(store, clock, does) as process:
-            whats = ("think", "grind", "pay", "think")
             handles = [await process.holdfast.start(does(what)) for what in whats]
             for begun in (gate.entered, in_step, in_thread):
                 await soon(begun.wait())

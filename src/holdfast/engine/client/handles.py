@@ -22,15 +22,10 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.claims import unknown_names
 from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.client.waiting_notes import WaitingNotes
-from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.codec import codec_of
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import Ledger, NewTask, opened, owned
-from holdfast.engine.producers.stopping import RecordedCancelOutcome, cancel_recorded, find_recorded
 from holdfast.engine.program.definitions import Call, TaskDefinition, checked_call
-from holdfast.engine.program.effect_reviews import resolving
-from holdfast.engine.program.waits import sending
-from holdfast.engine.recovery.operator_retry import Retried, retrying_task
 from holdfast.store import Store
 from holdfast.store.events import START
 
@@ -42,8 +37,10 @@ if TYPE_CHECKING:
     from holdfast.engine.client.flows import Flows
     from holdfast.engine.client.schedules import Schedules
     from holdfast.engine.producers.contract import Runtime
+    from holdfast.engine.producers.stopping import RecordedCancelOutcome
     from holdfast.engine.program.flow_builder import FlowBuilder
     from holdfast.engine.program.forks import Compensate, Effects
+    from holdfast.engine.recovery.operator_retry import Retried
 
 T = TypeVar("T")
 
@@ -314,6 +311,8 @@ class Holdfast:
         sender: str | None = None,
     ) -> bool:
         """Send a message to a task's mailbox. False if that key was sent before."""
+        from holdfast.engine.program.waits import sending
+
         write = sending(
             _id_of(task),
             topic=topic,
@@ -329,6 +328,8 @@ class Holdfast:
     ) -> RecordedCancelOutcome:
         """Request the end of a task and of its children. Running programs may clean up first. Work that
         others execute is stopped by the runtime that controls it; NotStopped tells why it was not."""
+        from holdfast.engine.producers.stopping import cancel_recorded, find_recorded
+
         task_id = check_id("task", _id_of(task))
         work = await self.store.read(lambda tx: find_recorded(tx, task_id))
         if work is None:
@@ -345,6 +346,8 @@ class Holdfast:
 
         Raises IllegalMove for a task that has not ended or has succeeded, Pruned if its journal is gone.
         """
+        from holdfast.engine.recovery.operator_retry import retrying_task
+
         write = retrying_task(_id_of(task), now=self._clock.now(), may_be_cancelled=cancelled, owner=owner)
         return await self.store.write(write)
 
@@ -384,6 +387,8 @@ class Holdfast:
         return await self.store.read(lambda tx: tx.questions.open_page(limit=limit, after=after))
 
     async def answer(self, question_id: str, answer: object, *, by: str | None = None) -> Question:
+        from holdfast.engine.conversation.questions import answering
+
         return await self.store.write(
             answering(question_id, answer, by=_name_or_user(by), now=self._clock.now())
         )
@@ -402,6 +407,8 @@ class Holdfast:
         note: str = "",
     ) -> Any:
         """Record a person's decision about an effect of unknown outcome: done, retry, skip or compensate."""
+        from holdfast.engine.program.effect_reviews import resolving
+
         write = resolving(
             effect_id,
             Decision(decision) if decision in list(Decision) else decision,  # type: ignore[arg-type]

@@ -14,11 +14,11 @@ from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.events import EventKind
+from holdfast.core.flow import TaskChangeKind
+from holdfast.core.session import may_be_told
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.ledger.flow_progress import TaskChangeKind
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_wakes, tell_campaign, tell_family, tell_flow
-from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 
 # The largest batch in one write.
@@ -141,6 +141,8 @@ def ending(
             tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.SUCCEEDED)
             tell_campaign(tx, task, now=now, status=TaskStatus.SUCCEEDED, result=one.result)
             if may_be_told(task):
+                from holdfast.engine.ledger.updates import tell_requester
+
                 tell_requester(
                     tx, task, TaskStatus.SUCCEEDED, run_id=one.claim.run_id, now=now, result=one.result
                 )

@@ -7,7 +7,6 @@ So the change of a task is only noted here; the flow itself is locked and moved 
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 
@@ -21,7 +20,7 @@ from holdfast.core.errors import (
     RowDamaged,
 )
 from holdfast.core.events import EventKind
-from holdfast.core.flow import Flow, FlowNode, NodePlan, node_key
+from holdfast.core.flow import Flow, FlowNode, NodePlan, TaskChange, TaskChangeKind, node_key
 from holdfast.core.ids import TaskId
 from holdfast.core.payload import decode_payload
 from holdfast.core.retention import DEFAULT_RETENTION
@@ -50,26 +49,6 @@ _NODE_END = {
 TASKS, OPERATOR, PRODUCER = "tasks", "operator", "producer"
 # The failure of a flow of which a node is damaged. Retries do not help: what follows the node is not known.
 DAMAGED_NODE = "damaged_node"
-
-
-class TaskChangeKind(StrEnum):
-    JOINED = "joined"
-    BEGAN = "began"
-    ENDED = "ended"
-    REOPENED = "reopened"
-
-
-class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to a task of a flow. `status` is its end, or the end from which it was reopened."""
-
-    kind: TaskChangeKind
-    task_id: TaskId
-    at: datetime
-    status: TaskStatus | None = None
-    # Its producer says that something blocks what follows.
-    is_blocked: bool = False
-    # Whether a worker of Holdfast executes it; then its start is not told.
-    is_executed_here: bool = False
 
 
 # --- what the writes of tasks call

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput, Conflict, FlowsBlended, NotYours, PayloadTooLarge, RevisionMismatch
 from holdfast.core.events import EventKind
-from holdfast.core.flow import MAX_DOCUMENT_BYTES, Flow, FlowMode, FlowNode
+from holdfast.core.flow import MAX_DOCUMENT_BYTES, Flow, FlowMode, FlowNode, TaskChange, TaskChangeKind
 from holdfast.core.flow_definition import FlowDefinition, check_definition, plans_of
 from holdfast.core.ids import FlowId, TaskId, check_id, new_flow_id, new_token
 from holdfast.core.payload import (
@@ -29,8 +29,6 @@ from holdfast.engine.ledger.flow_progress import (
     MOST_INLINE,
     PRODUCER,
     TASKS,
-    TaskChange,
-    TaskChangeKind,
     check_open,
     insert_flow,
     save_moved,

@@ -11,7 +11,7 @@ from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
 from holdfast.core.errors import BadInput, ClaimLost, NotFound, NotYours, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.flow import Flow
+from holdfast.core.flow import Flow, TaskChange, TaskChangeKind
 from holdfast.core.ids import check_id
 from holdfast.core.payload import (
     check_name,
@@ -21,22 +21,20 @@ from holdfast.core.payload import (
     encode_payload,
 )
 from holdfast.core.plan import Cursor, Plan
-from holdfast.core.recorded import TerminalOutcome
 from holdfast.core.redaction import redact, redact_name
 from holdfast.core.retention import DEFAULT_RETENTION as DEFAULT_RETENTION
 from holdfast.core.run import TASK_STATUS_OF, Queue, RunOutcome, RunRecord
+from holdfast.core.session import may_be_told
 from holdfast.core.task import (
     Failure,
     Progress,
     Task,
 )
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.ledger.flow_progress import TaskChange, TaskChangeKind, check_joins, insert_flow, settle
 from holdfast.engine.ledger.inputs import check_choice, check_claim
 from holdfast.engine.ledger.new_tasks import NewTask as NewTask
 from holdfast.engine.ledger.new_tasks import insert_prepared, tell_of_new
 from holdfast.engine.ledger.new_tasks import prepare as prepare
-from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 from holdfast.store.tasks import LAST, KeyedRequest
@@ -231,8 +229,12 @@ def create_prepared(
     one. Raises what `check_joins` raises if the flow that it names may not have it."""
     kept, is_new = insert_prepared(tx, task, run, now, asked)
     if is_new and flow is not None:
+        from holdfast.engine.ledger.flow_progress import insert_flow
+
         insert_flow(tx, flow, now=now)
     if is_new and task.flow_id is not None:
+        from holdfast.engine.ledger.flow_progress import check_joins
+
         check_joins(tx, task)
         tell_flow(tx, task, TaskChangeKind.JOINED, now=now)
     return kept, is_new
@@ -351,6 +353,8 @@ def end_task(
         tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=to, is_blocked=is_blocked)
     tell_campaign(tx, task, now=now, status=to, result=outcome.result, failure=outcome.failure)
     if may_be_told(task):
+        from holdfast.engine.ledger.updates import tell_requester
+
         tell_requester(tx, task, to, run_id=run.id, now=now, result=outcome.result, failure=outcome.failure)
 
 
@@ -425,6 +429,8 @@ def tell_item_progress(
 
 def settle_flow(tx: Tx, flow_id: str, changes: list[TaskChange]) -> None:
     """Move a flow as its tasks changed; if it is being cancelled, ask more of its tasks to stop."""
+    from holdfast.engine.ledger.flow_progress import settle
+
     flow = settle(tx, flow_id, changes)
     if flow is not None and flow.cancel_requested_at is not None and not flow.has_ended:
         stop_tasks(tx, flow, tx.tasks.lock_to_stop(flow.id, limit=MOST_STOPPED), now=changes[-1].at)
@@ -446,6 +452,8 @@ def _is_blocked(tx: Tx, task: Task, status: TaskStatus) -> bool:
     """Whether the producer of a task says that something blocks what follows."""
     if task.runtime.is_executed_here or status is not TaskStatus.SUCCEEDED:
         return False
+    from holdfast.core.recorded import TerminalOutcome
+
     details = tx.recorded.get(task.id)
     return details is not None and details.terminal_outcome is TerminalOutcome.BLOCKED
 

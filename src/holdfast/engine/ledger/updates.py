@@ -22,7 +22,7 @@ from holdfast.core.message import (
 )
 from holdfast.core.payload import decode_payload, encode_payload
 from holdfast.core.recorded import TerminalOutcome
-from holdfast.core.session import AGENT_PREFIX, is_session_key
+from holdfast.core.session import AGENT_PREFIX, is_session_key, may_be_told
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Task
 from holdfast.core.transitions import DeliveryStatus, MessageStatus, TaskStatus
 from holdfast.engine.ledger.entries import OWN_CHANNELS, SYSTEM_CHANNEL, WAKING, append, owe
@@ -41,11 +41,6 @@ _WORDS = {
     TaskStatus.LOST: "was lost: nothing proves that it still runs",
 }
 _BLOCKED = "is done, but something blocks what follows"
-
-
-def may_be_told(task: Task) -> bool:
-    """Whether an update of the task could reach a requester at all; a cheap check before `tell_requester`."""
-    return task.origin is not None or is_session_key(task.owner)
 
 
 def is_spawned(task: Task) -> bool:

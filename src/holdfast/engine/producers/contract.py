@@ -6,12 +6,14 @@ task it answers NotMine, and Holdfast goes on without it.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from holdfast.core.recorded import RecordedWork
 from holdfast.core.run import RunOutcome
+
+if TYPE_CHECKING:
+    from holdfast.core.recorded import RecordedWork
 
 
 class NotMine(msgspec.Struct, frozen=True, kw_only=True):

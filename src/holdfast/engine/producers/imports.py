@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.delivery import Delivery, DeliveryText, update_key
 from holdfast.core.errors import BadInput
 from holdfast.core.events import EventKind
+from holdfast.core.flow import TaskChangeKind
 from holdfast.core.ids import BootId, RunId, TaskId
 from holdfast.core.imported import (
     ImportChange,
@@ -45,7 +46,6 @@ from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, NotifyPolicy, Task
 from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
-from holdfast.engine.ledger.flow_progress import TaskChangeKind
 from holdfast.engine.ledger.inputs import check_moment
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, tell_flow
 from holdfast.engine.producers.flow_imports import note_imported

@@ -6,15 +6,18 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdfast.core.clock import Clock
-from holdfast.core.recorded import RecordedWork
 from holdfast.core.run import RunRecord
 from holdfast.engine.aio.polling import PollingService
 from holdfast.engine.ledger.ledger import Cancelled
 from holdfast.engine.producers.contract import Runtime, Unsupported
 from holdfast.engine.producers.stopping import ending_stopped, stop
 from holdfast.store import Store, Tx
+
+if TYPE_CHECKING:
+    from holdfast.core.recorded import RecordedWork
 
 log = logging.getLogger("holdfast")
 
@@ -83,6 +86,8 @@ def _page_to_stop(tx: Tx, *, after: str) -> list[RunRecord]:
 
 
 def _with_tasks(tx: Tx, *, runs: Sequence[RunRecord]) -> list[RecordedWork]:
+    from holdfast.core.recorded import RecordedWork
+
     ids = [run.task_id for run in runs]
     tasks, facts = tx.tasks.get_many(ids), tx.recorded.get_many(ids)
     return [

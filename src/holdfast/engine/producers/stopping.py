@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,12 +17,14 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EventKind
 from holdfast.core.payload import check_text
-from holdfast.core.recorded import RecordedWork
 from holdfast.core.run import Queue
 from holdfast.core.task import Task
 from holdfast.engine.ledger.ledger import CancelOutcome, cancelling
 from holdfast.engine.producers.contract import NotMine, Runtime, StopAnswer, Unsupported
 from holdfast.store import Store, Tx, Write
+
+if TYPE_CHECKING:
+    from holdfast.core.recorded import RecordedWork
 
 log = logging.getLogger(__name__)
 
@@ -101,4 +104,6 @@ def find_recorded(tx: Tx, task_id: str) -> RecordedWork | None:
         return None
     if run.queue is not Queue.PRODUCER:
         return None
+    from holdfast.core.recorded import RecordedWork
+
     return RecordedWork(task=tx.tasks.look(task_id), run=run, details=tx.recorded.get(task_id))

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput, NotFound, NotYours, OwnerMissing, ParentMissing, RunIdTaken
 from holdfast.core.events import EventKind
+from holdfast.core.flow import TaskChangeKind
 from holdfast.core.ids import BootId, RunId, check_id, new_flow_id
 from holdfast.core.payload import check_name, check_number, check_text
 from holdfast.core.recorded import (
@@ -31,7 +32,6 @@ from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
-from holdfast.engine.ledger.flow_progress import TaskChangeKind
 from holdfast.engine.ledger.flows import mirror_of
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import (

@@ -48,17 +48,17 @@ from holdfast.engine.journal.scopes import Key, Scope, as_part, here, stored_for
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
-from holdfast.engine.program.lists import DurableList, DurableValue
 from holdfast.engine.program.loop_exit import was_left_on_purpose
-from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.program import ENDLESS, RunProgram
-from holdfast.engine.program.restart_requests import OnRestart, RestartRequests
 from holdfast.engine.program.waits import check_reason, sending
 from holdfast.engine.recovery.checkpoints import recording
 from holdfast.store import Store, Tx
 
 if TYPE_CHECKING:
     from holdfast.core.campaign import Item
+    from holdfast.engine.program.lists import DurableList, DurableValue
+    from holdfast.engine.program.loops import OpenLoop, PlanKeeper
+    from holdfast.engine.program.restart_requests import OnRestart
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -550,6 +550,8 @@ class Run(_Stepping):
         and the run goes on. A replay returns or raises the same. Only a gateway, `serve`, and `open` with an
         `on_restart` can restart.
         """
+        from holdfast.engine.program.restart_requests import RestartRequests
+
         why = check_text("why", why)
         key = await self._program.key("requires restart")
         program = self._program
@@ -612,4 +614,4 @@ def plan_items(
     return tuple(made)
 
 
-__all__ = ["Child", "DurableList", "DurableValue", "PlanTurn", "ProgramPlan", "Run", "Turn", "Turns"]
+__all__ = ["Child", "PlanTurn", "ProgramPlan", "Run", "Turn", "Turns"]

@@ -14,7 +14,6 @@ import msgspec
 
 from holdfast.core.durations import Duration, parse_duration, parse_span
 from holdfast.core.errors import BadInput, Drift, NotInRun
-from holdfast.core.flow_definition import holds_result
 from holdfast.core.ladder import Budget, Rung, check_budget, check_ladder
 from holdfast.core.payload import check_code_name, check_number, decode_payload
 from holdfast.core.smart_wake import SmartWake, check_smart_wake
@@ -144,6 +143,8 @@ class TaskDefinition(Generic[P, T]):
                 for name, value in bound.arguments.items()
             }
         except BadInput:
+            from holdfast.core.flow_definition import holds_result  # few tasks are nodes of flows
+
             if not holds_result(dict(bound.arguments)):
                 raise
             # A node of a flow: results of other nodes are filled in when the task is created.

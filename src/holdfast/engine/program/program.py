@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,18 +36,17 @@ from holdfast.engine.journal.scopes import (
 )
 from holdfast.engine.ledger.ledger import tell_item_progress
 from holdfast.engine.program.budgets import BudgetKeeper
-from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
-from holdfast.engine.program.effect_settling import EffectSettler
-from holdfast.engine.program.effects import Effects
-from holdfast.engine.program.lists import RunMemory
 from holdfast.engine.program.live_run import LiveRun, running
-from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.run_limit import RunLimit
 from holdfast.engine.program.steps import FREE, StepCall, StepRunner
-from holdfast.engine.program.transactions import Transactions
-from holdfast.engine.program.turn_summaries import sum_up
 from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
+
+if TYPE_CHECKING:
+    # Each is imported by the first run that uses it: a script of plain steps starts faster without them.
+    from holdfast.engine.program.effects import Effects
+    from holdfast.engine.program.lists import RunMemory
+    from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 
 ENDLESS = 2**53
 _FIRST = occurrence_of(1)
@@ -110,6 +109,9 @@ class RunProgram:
     @property
     def _effects(self) -> Effects:
         if self._effects_here is None:
+            from holdfast.engine.program.effect_settling import EffectSettler
+            from holdfast.engine.program.effects import Effects
+
             parts = (self.live, self.past, self.stepper)
             settler = EffectSettler(
                 *parts, park=self._park, until_ended=self.waits.boot_end, on_cut=self._owe_answer
@@ -120,6 +122,8 @@ class RunProgram:
     @property
     def memory(self) -> RunMemory:
         if self._memory is None:
+            from holdfast.engine.program.lists import RunMemory
+
             self._memory = RunMemory(self.live, self.past, self._scope_to_change, self._drifted)
         return self._memory
 
@@ -191,6 +195,8 @@ class RunProgram:
 
         The same for a failed effect that the program has not come to see: a call beside it failed first.
         """
+        from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
+
         seen = set() if self._effects_here is None else self._effects_here.raised
         effects = failed_unsurely(
             self.past, [*failed, *(key for key in self.past.effects if key not in seen)]
@@ -276,6 +282,8 @@ class RunProgram:
             if doing.effect is None or doing.effect.effect_class in FREE:
                 return await self.stepper.carry(doing)
             if doing.effect.effect_class is EffectClass.TRANSACTIONAL:
+                from holdfast.engine.program.transactions import Transactions
+
                 transactions = Transactions(self.live, self.stepper, self._effects)
                 return await transactions.carry(doing, doing.effect)
             return await self._effects.carry(doing, doing.effect)
@@ -322,6 +330,8 @@ class RunProgram:
     def begin_loop(
         self, name: str | None, most: int, plan: PlanKeeper | None, limit: timedelta | None = None
     ) -> OpenLoop:
+        from holdfast.engine.program.loops import OpenLoop
+
         self.live.check()
         if (step := inside_step.get()) is not None:
             raise BadInput("loop", f"was begun inside step {step.name}; a step has no turns")
@@ -472,6 +482,8 @@ class RunProgram:
         self, loop: OpenLoop, now: datetime, marks: TurnMarks | None = None
     ) -> tuple[FinishedTurn, KeptSteps | None]:
         """The turn, and what it keeps of its steps for people."""
+        from holdfast.engine.program.turn_summaries import sum_up
+
         assert loop.scope is not None
         assert loop.began_at is not None
         live, path = self.live, loop.scope.path
@@ -582,6 +594,8 @@ class RunProgram:
 
     def make_plan(self, items: tuple[PlanItem, ...]) -> PlanKeeper:
         """The plan of the task: the stored one, merged with the program's own list if that has changed."""
+        from holdfast.engine.program.loops import PlanKeeper
+
         ids = tuple(item.id for item in items)
         if self.plan is not None:
             if ids != self._given:

@@ -20,13 +20,10 @@ from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.boots import waits_for_boot
 from holdfast.engine.claims.claims import NEVER, follow, was_given_up
-from holdfast.engine.conversation.questions import wake_waiting
 from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.ledger.ledger import NewTask, creating
-from holdfast.engine.ledger.updates import tell_requester
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.run_phase import StopReason
-from holdfast.engine.recovery.reopen import go_on, may_go_on
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack, pack_beside
 
@@ -194,6 +191,8 @@ class Waits:
             tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
             follow(tx, claim, status, now=now, waits_on=waits_on)
             if live.task.origin is not None:
+                from holdfast.engine.ledger.updates import tell_requester
+
                 tell_requester(tx, live.task, status, run_id=claim.run_id, now=now)
             if status is TaskStatus.NEEDS_REVIEW and live.task.session_key is not None:
                 from holdfast.engine.conversation.transcripts import tell_review  # few tasks have a session
@@ -321,6 +320,8 @@ class Waits:
             before = tx.journal.find_step(live.claim.task_id, *key)
             if before is not None:
                 return str(decode_payload(before.result))
+            from holdfast.engine.recovery.reopen import go_on, may_go_on
+
             (child,) = creating([new], now=now)(tx)
             if may_go_on(child):
                 # The step was forgotten because the child failed, and the task is retried: retry the child
@@ -391,6 +392,8 @@ def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, no
         is_new = tx.mail.send(task_id, topic=topic, body=packed.stored, sender=sender, key=key, now=now)
         if is_new:
             tx.emit(EventKind.MAIL_SENT, task_id, at=now, task_id=task_id, topic=topic, sender=sender)
+            from holdfast.engine.conversation.questions import wake_waiting
+
             wake_waiting(tx, task_id, f"mail:{topic}", now)
         return is_new
 

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.flow import Flow
+from holdfast.core.flow import Flow, TaskChange, TaskChangeKind
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.transitions import FlowNodeStatus, TaskStatus
-from holdfast.engine.ledger.flow_progress import COUNTER_OF, TaskChange, TaskChangeKind, settle
+from holdfast.engine.ledger.flow_progress import COUNTER_OF, settle
 from holdfast.engine.ledger.flows import locked_flow
 from holdfast.store import Tx, Write
 

@@ -10,14 +10,13 @@ import msgspec
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import Refused, RowDamaged
 from holdfast.core.events import EventKind
-from holdfast.core.flow import Flow
+from holdfast.core.flow import Flow, TaskChangeKind
 from holdfast.core.ids import RunId, new_run_id
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.journal.scopes import Key, TaskHistory
-from holdfast.engine.ledger.flow_progress import TaskChangeKind
 from holdfast.engine.ledger.ledger import ended_with, tell_campaign, tell_flow
 from holdfast.store import Tx
 

@@ -17,7 +17,6 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import PageDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_checkpoint_id
-from holdfast.core.recorded import unregistered_holder
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
@@ -261,6 +260,8 @@ class Rescuer:
         live on: a sweep asks the runtime before it is lost."""
         details = tx.recorded.get(run.task_id)
         if details is not None and (details.reference or details.child_session_key):
+            from holdfast.core.recorded import unregistered_holder
+
             runtime = tx.tasks.look(run.task_id).runtime
             tx.runs.hand_over(run.id, run.fence, claimed_by=unregistered_holder(runtime))
             return False

@@ -34,8 +34,8 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.core.events import EventKind
+from holdfast.core.flow import TaskChangeKind
 from holdfast.core.ids import BootId, RunId, check_id, new_checkpoint_id, new_run_id, new_token
-from holdfast.core.message import CRON_CHANNEL, plain_line
 from holdfast.core.payload import check_number, clean_text
 from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.step import Artifact, ArtifactState
@@ -44,7 +44,6 @@ from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import Family
 from holdfast.engine.journal.artifacts import checksum
 from holdfast.engine.journal.scopes import load_pasts
-from holdfast.engine.ledger.flow_progress import TaskChangeKind
 from holdfast.engine.ledger.ledger import (
     DEFAULT_RETENTION,
     cancel_idle_run,
@@ -283,6 +282,8 @@ class Resumer:
 
     def _following_up(self, good: Sequence[FollowUpRun]) -> Write[Resumed]:
         """The write that creates and links the follow-up runs, marks the checkpoints and queues the tasks."""
+        from holdfast.core.message import plain_line
+
         now = self._clock.now()
         token = good[0].checkpoint.token or ""
 
@@ -602,6 +603,8 @@ def _was_cancelled(checkpoint: Checkpoint, now: datetime) -> bool:
 
 
 def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> SeedContext:
+    from holdfast.core.message import CRON_CHANNEL
+
     return SeedContext(
         checkpoint_id=document.checkpoint_id,
         reason=document.reason,

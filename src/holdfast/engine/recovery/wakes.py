@@ -21,7 +21,6 @@ from holdfast.core.schedule import Wake, WakeReason
 from holdfast.core.smart_wake import WakeOptions
 from holdfast.core.task import Failure
 from holdfast.core.transitions import TaskStatus, WakeStatus
-from holdfast.core.wake_contract import MAX_ACTIONS, report_of
 from holdfast.engine.aio.service import Service
 from holdfast.engine.claims.claims import wake_run
 from holdfast.engine.clocks.steady import steady_of
@@ -158,6 +157,8 @@ def pausing_until_wake(
             reason=wake.why,
             due_at=due_at.isoformat(),
         )
+        from holdfast.core.wake_contract import report_of
+
         report = report_of(
             task,
             status=TaskStatus.WAITING,
@@ -179,6 +180,8 @@ def pausing_until_wake(
 
 def _to_show(criteria: tuple[str, ...]) -> tuple[str, ...]:
     """Names of done criteria as a checkpoint has them: a person reads it, so secrets in them are redacted."""
+    from holdfast.core.wake_contract import MAX_ACTIONS
+
     return tuple(clean_text(one, max_chars=_CRITERION_CHARS) for one in criteria[:MAX_ACTIONS])
 
 

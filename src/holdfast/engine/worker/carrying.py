@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.claim import Claim
 from holdfast.core.errors import HoldfastError, PageDamaged
@@ -15,7 +15,6 @@ from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.journal.scopes import TaskHistory
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import RunHost
-from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.worker.drain import Drain
 from holdfast.engine.worker.execution import Execution
@@ -23,6 +22,9 @@ from holdfast.engine.worker.in_flight import FORCE_EVERY_S, RunInFlight, RunsInF
 from holdfast.engine.worker.run_limits import RunLimits
 from holdfast.engine.worker.unfinished import OnLetGo, UnfinishedRuns
 from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.program.restart_requests import OnRestart
 
 log = logging.getLogger("holdfast")
 

@@ -8,7 +8,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,16 +37,17 @@ from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import LiveRun, RunHost
 from holdfast.engine.program.program import RunProgram
-from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.retry_ladder import Retries, SaidFail, keys_in
 from holdfast.engine.program.run_limit import RunLimit
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.stopping import Stopping
 from holdfast.engine.recovery.checkpoints import recording
-from holdfast.engine.recovery.reopen import naming_steps
 from holdfast.engine.recovery.wakes import pausing_until_wake, wake_time
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
+
+if TYPE_CHECKING:
+    from holdfast.engine.program.restart_requests import OnRestart
 
 # Only one line for each task that fails for good: a program that shows failures itself can silence it.
 log = logging.getLogger("holdfast.tasks")
@@ -352,6 +353,8 @@ class Execution:
 
     async def _try_again(self, error: Exception) -> None:
         """The next rung of the ladder, or the end."""
+        from holdfast.engine.recovery.reopen import naming_steps
+
         await self.live.until_idle()
         self._refuse_if_stopped()
         await self.program.settle_cut()

@@ -17,7 +17,6 @@ from holdfast.core.effect import EffectClass
 from holdfast.core.errors import CheckpointNotSaved, HoldfastError, ResumesHeld, RowDamaged
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.smart_wake import WakeOptions
-from holdfast.core.start_record import StartStep
 from holdfast.core.task import Task
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.aio.trouble_log import TroubleLog
@@ -30,7 +29,6 @@ from holdfast.engine.ledger.batched_ends import BatchedEnds
 from holdfast.engine.ledger.ledger import Ledger
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import RunHost, nanos_of, shielded
-from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.secrets import Given, Secrets
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -46,6 +44,7 @@ from holdfast.engine.worker.unfinished import OnLetGo, UnfinishedRuns
 from holdfast.store import Store, Tx
 
 if TYPE_CHECKING:
+    from holdfast.engine.program.restart_requests import OnRestart
     from holdfast.engine.recovery.start_log import StartLog, StepFacts
 
 log = logging.getLogger("holdfast")
@@ -208,6 +207,8 @@ class Worker:
         if start is None:
             await self._rescue()
             return await self._resume(is_allowed=is_allowed)
+        from holdfast.core.start_record import StartStep
+
         await start.load()
         async with start.step(StartStep.RECONCILE) as found:
             found.rescued(await self._rescue())

@@ -485,8 +485,8 @@ def _give_checksums(path: Path) -> None:
         checksums.give(path)
     except apsw.BusyError as error:
         raise StoreUnavailable(
-            f"another process has {path} open, and page checksums can be added only while none has; "
-            "stop that process, then run `holdfast store migrate`"
+            f"another process has {path} open, so page checksums cannot be added; stop that process, then "
+            "run `holdfast store migrate`"
         ) from error
     except apsw.Error as error:
         raise failed(error) from error

@@ -182,7 +182,7 @@ def _why_writable(place: PathEntry, *, may_be_sticky: bool = False) -> str | Non
         return None
     others = None
     if mode & stat.S_IWOTH:
-        others = "anyone"
+        others = "any user"
     elif mode & stat.S_IWGRP and not _is_own_group(place.found):
         others = "its group"
     if others is None:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from tests.alerts.field import Field
+from tests.alerts.watched_campaign import WatchedCampaign
 from tests.engine.coroutine_tests import run_coroutine_test
 
 
@@ -16,6 +16,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture
-def field(store: Store, clock: FakeClock) -> Field:
+def watched(store: Store, clock: FakeClock) -> WatchedCampaign:
     """A running campaign of ten items, and gateways that watch it."""
-    return Field(store, clock)
+    return WatchedCampaign(store, clock)

@@ -12,7 +12,7 @@ from holdfast.config.alerts import AlertSettings
 from holdfast.core.transitions import CampaignStatus
 from holdfast.store import Store, Write
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, WrappingStore, memory_store
-from tests.alerts.field import Field
+from tests.alerts.watched_campaign import WatchedCampaign
 
 pytestmark = pytest.mark.slow
 
@@ -38,24 +38,24 @@ class TwiceStore(WrappingStore):
         return answer
 
 
-async def evening(field: Field, store: Store) -> None:
+async def evening(watched: WatchedCampaign, store: Store) -> None:
     """Alerts are raised, acted on and cleared; one gateway after another may do this."""
-    watch = field.watch(RULES, store=store)
-    await field.ticks(watch, minutes=1.5, every_s=20)
+    watch = watched.watch(RULES, store=store)
+    await watched.ticks(watch, minutes=1.5, every_s=20)
 
 
-def facts(field: Field) -> dict[str, object]:
-    alerts = field.alerts()
+def facts(watched: WatchedCampaign) -> dict[str, object]:
+    alerts = watched.alerts()
     return {
         "alerts": sorted((one.rule, one.kind.value, one.status.value) for one in alerts),
         "actions": sorted(
             (one.rule, name, action.status.value)
             for one in alerts
-            for name, action in field.actions(one).items()
+            for name, action in watched.actions(one).items()
         ),
-        "notices": sorted(text.splitlines()[0] for text in field.texts()),
-        "counts": {name: number for name, number in field.counts().items() if number},
-        "paused": field.store.read_now(lambda tx: tx.campaigns.get(field.campaign.id).status),
+        "notices": sorted(text.splitlines()[0] for text in watched.texts()),
+        "counts": {name: number for name, number in watched.counts().items() if number},
+        "paused": watched.store.read_now(lambda tx: tx.campaigns.get(watched.campaign.id).status),
     }
 
 
@@ -78,11 +78,11 @@ EXPECTED = {
 }
 
 
-async def scene(store: Store, clock: FakeClock) -> Field:
-    field = Field(store, clock)
-    await field.begin()
-    await field.fail(1)
-    return field
+async def scene(store: Store, clock: FakeClock) -> WatchedCampaign:
+    watched = WatchedCampaign(store, clock)
+    await watched.begin()
+    await watched.fail(1)
+    return watched
 
 
 def failpoints() -> list[Failpoint]:
@@ -91,10 +91,10 @@ def failpoints() -> list[Failpoint]:
     async def record() -> list[Failpoint]:
         clock = FakeClock()
         with contextlib.closing(memory_store(clock)) as store:
-            field = await scene(store, clock)
+            watched = await scene(store, clock)
             recording = FailingStore(store)
-            await evening(field, recording)
-            assert facts(field) == EXPECTED
+            await evening(watched, recording)
+            assert facts(watched) == EXPECTED
             return list(recording.failpoints())
 
     return asyncio.run(record())
@@ -106,28 +106,28 @@ async def test_a_gateway_that_dies_at_any_write_leaves_each_alert_and_action_don
 ) -> None:
     clock = FakeClock()
     with contextlib.closing(memory_store(clock)) as store:
-        field = await scene(store, clock)
+        watched = await scene(store, clock)
         with contextlib.suppress(Crashed):
-            await evening(field, FailingStore(store, [point]))
-        await evening(field, store)
+            await evening(watched, FailingStore(store, [point]))
+        await evening(watched, store)
 
-        assert facts(field) == EXPECTED
-
-
-async def test_every_write_may_run_twice(field: Field) -> None:
-    await field.begin()
-    await field.fail(1)
-    await evening(field, TwiceStore(field.store))
-
-    assert facts(field) == EXPECTED
+        assert facts(watched) == EXPECTED
 
 
-async def test_two_gateways_at_every_pass_do_what_one_does(field: Field) -> None:
-    await field.begin()
-    await field.fail(1)
-    watches = [field.watch(RULES, place=place) for place in ("one", "two", "three")]
+async def test_every_write_may_run_twice(watched: WatchedCampaign) -> None:
+    await watched.begin()
+    await watched.fail(1)
+    await evening(watched, TwiceStore(watched.store))
+
+    assert facts(watched) == EXPECTED
+
+
+async def test_two_gateways_at_every_pass_do_what_one_does(watched: WatchedCampaign) -> None:
+    await watched.begin()
+    await watched.fail(1)
+    watches = [watched.watch(RULES, place=place) for place in ("one", "two", "three")]
     for _ in range(5):
-        field.clock.advance(seconds=20)
+        watched.clock.advance(seconds=20)
         await asyncio.gather(*(one.run_once() for one in watches))
 
-    assert facts(field) == EXPECTED
+    assert facts(watched) == EXPECTED

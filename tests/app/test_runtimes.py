@@ -10,7 +10,6 @@ import pytest
 import holdfast
 from holdfast import producers
 from holdfast.app.runtimes import GROUP, build_runtimes
-from holdfast.engine.ledger.ledger import Ledger
 from holdfast.testing import FakeClock
 from holdfast.testing.stores import memory_store
 
@@ -65,7 +64,7 @@ def test_an_installed_plug_in_is_asked_before_the_runtimes_of_holdfast_and_a_bro
     store = memory_store(clock)
 
     with caplog.at_level(logging.ERROR, logger="holdfast"):
-        found = build_runtimes(store, Ledger(store, clock), tmp_path)
+        found = build_runtimes(store, clock, tmp_path)
 
     assert [runtime.name for runtime in found] == ["renderer", "cli", "cron", "subagent"]
     told = " ".join(record.getMessage() for record in caplog.records)

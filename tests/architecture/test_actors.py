@@ -10,7 +10,10 @@ import pytest
 
 from tests.architecture.source import DOCS, PACKAGE, ROOT
 
-NO_ACTOR = re.compile(r"(?<![a-z])(whoever|somebody|nobody|anybody|whom)(?![a-z])", re.IGNORECASE)
+NO_ACTOR = re.compile(
+    r"(?<![a-z])(whoever|somebody|someone|nobody|no one|anybody|anyone|everybody|everyone|whom)(?![a-z])",
+    re.IGNORECASE,
+)
 # "Who sends it asks first": a clause that begins with its actor, and does not name it. A question may begin
 # like that, and so may a part of a sentence: "the person who asked", "who did what".
 CLAUSE = re.compile(r"(?<![\w.])Who (?=[a-z])[^.?!:]*[.!:]|[:;] who (?=[a-z])")
@@ -48,6 +51,7 @@ def test_no_text_leaves_out_who_acts() -> None:
     [
         ("# Whoever asks is told.", True),
         ("def tell_nobody(): ...", True),
+        ("# Anyone may call it, and no one waits.", True),
         ("-- Who keeps receipts asks\n-- by the key.", True),
         ("-- By channel: who sends does not look.", True),
         ("Who may use it? You may.", False),

@@ -11,10 +11,11 @@ import pytest
 
 from holdfast.core.transitions import MOVES
 from tests.architecture.schema import read_tables
-from tests.architecture.source import DOCS, PACKAGE, Name, declared_names, modules, tree_of
+from tests.architecture.source import DOCS, PACKAGE, ROOT, Name, declared_names, modules, tree_of
 
 GLOSSARY = DOCS / "glossary.md"
 WORD = re.compile(r"^\| \*\*(.+?)\*\* \|", re.MULTILINE)
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 UNUSED = re.compile(r"^\| \*(\w+)\* \|", re.MULTILINE)
 PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -43,6 +44,12 @@ ALLOWED = {
     ("views/wire.py", "state"): "a field of OpenClaw's protocol",
     ("api/protocols.py", "data_received"): "what asyncio calls a method of its protocols",
     ("api/protocols.py", "data"): "what asyncio calls the parameter of that method",
+    ("tests/architecture/module_state.py", "module_state"): "what a module remembers, the usual word for it",
+    ("tests/architecture/test_module_state.py", "test_module_state"): "the same",
+    (
+        "tests/doors/test_state_files.py",
+        "test_state_files",
+    ): "the folder that the seed calls state",
     ("integrations/pydantic_ai.py", "event_stream_handler"): "what pydantic-ai calls its own parameter",
 }
 
@@ -216,6 +223,22 @@ def test_no_file_of_sql_is_named_by_a_word_that_we_do_not_use() -> None:
     wrong = [path for path in files for word in words_of(path.stem) if is_unused(word, unused)]
 
     assert wrong == []
+
+
+def names_in_tests() -> Iterator[Name]:
+    """The folders, the modules and the classes; parameters and variables of tests may have any name."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        where = path.relative_to(ROOT).as_posix()
+        yield Name(text=path.parent.name, kind="folder", where=where)
+        yield Name(text=path.stem, kind="module", where=where)
+        for name in CLASS.findall(path.read_text(encoding="utf-8")):
+            yield Name(text=name, kind="class", where=where)
+
+
+def test_no_folder_module_or_class_of_the_tests_holds_a_word_that_we_do_not_use() -> None:
+    unused = unused_words()
+
+    assert [offence for name in names_in_tests() for offence in offences(name, unused)] == []
 
 
 @pytest.mark.parametrize(

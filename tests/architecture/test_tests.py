@@ -6,10 +6,19 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from tests.architecture.source import ROOT
+from tests.architecture.source import PACKAGE, ROOT
 
 TESTS = ROOT / "tests"
 MAX_LINES = 800
+# The rooms of the package whose tests have another folder, and which one.
+ELSEWHERE = {
+    "cli": "doors",
+    "demo": "doors",
+    "engine/schedules": "schedule",
+    "store/rows": "store",
+    "views": "doors",
+    "web/pages": "web",
+}
 
 
 def test_no_file_of_the_tests_has_more_than_800_lines() -> None:
@@ -27,6 +36,25 @@ def test_a_class_that_tests_share_has_a_name_of_its_own() -> None:
     shared = {name: found for name, found in homes.items() if not all(map(_has_tests, found))}
 
     assert {name: found for name, found in shared.items() if len(found) > 1} == {}
+
+
+def test_each_room_of_the_package_has_its_tests_in_a_folder_of_the_same_name() -> None:
+    without = {room for room in _rooms() if not any((TESTS / room).rglob("test_*.py"))}
+
+    assert without == set(ELSEWHERE)
+    assert {folder for folder in ELSEWHERE.values() if not any((TESTS / folder).glob("test_*.py"))} == set()
+
+
+def test_each_folder_of_the_tests_of_the_engine_is_one_of_its_rooms() -> None:
+    folders = {f"engine/{path.parent.name}" for path in (TESTS / "engine").glob("*/test_*.py")}
+
+    assert folders - _rooms() == set()
+
+
+def _rooms() -> set[str]:
+    """The packages of the package that have modules."""
+    found = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    return found - {"."}
 
 
 def _public_classes(path: Path) -> list[str]:

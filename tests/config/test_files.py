@@ -391,7 +391,7 @@ def test_a_document_that_may_not_be_read_says_so(tmp_path: Path) -> None:
     assert "HOME/holdfast.toml: Permission denied" in refused(tmp_path)
 
 
-@pytest.mark.parametrize(("mode", "who"), [(0o666, "anyone"), (0o602, "anyone"), (0o664, "its group")])
+@pytest.mark.parametrize(("mode", "who"), [(0o666, "any user"), (0o602, "any user"), (0o664, "its group")])
 @pytest.mark.parametrize("name", ["holdfast.toml", "config/agents.toml", "config"])
 def test_settings_that_others_may_write_are_not_obeyed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int, who: str

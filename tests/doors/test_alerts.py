@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from tests.alerts.field import Field
+from tests.alerts.watched_campaign import WatchedCampaign
 from tests.config.homes import write
 from tests.doors.calls import Opens, Run
 
@@ -23,10 +23,10 @@ OWN = {
 
 
 async def _raise(store: Store, clock: FakeClock) -> None:
-    field = Field(store, clock)
-    await field.begin()
-    await field.fail(2)
-    watch = field.watch(
+    watched = WatchedCampaign(store, clock)
+    await watched.begin()
+    await watched.fail(2)
+    watch = watched.watch(
         {"failures": "failed_count / total_count > 0.05", "broken": "done_count / paused_count > 1"}
     )
     await watch.run_once()

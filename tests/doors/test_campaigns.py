@@ -275,7 +275,7 @@ def test_a_million_lines_go_in_by_chunks(run: Run, tmp_path: Path, monkeypatch: 
         (["--task", "t", "--task", "u"], "given twice"),
         (["--task", "t", "--stages", "b=x"], "there is no phase 'b'"),
         (["--task", "t", "--stages", "a"], "write --stages PHASE=VALUE"),
-        (["--task", "t", "--phase-concurrency", "a=many"], "'many' is no number"),
+        (["--task", "t", "--phase-concurrency", "a=many"], "'many' is not a number"),
         (["--task", "t", "--wait-for-all", "b"], "there is no phase 'b'"),
         (["--task", "agent.main"], "tasks of agents cannot be created directly"),
         (["--task", "no_such_module:t"], "no such module"),

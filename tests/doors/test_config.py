@@ -193,7 +193,7 @@ def test_a_document_that_anyone_may_write_is_a_failure(run: Run, home: Path) -> 
     called = run("config", "check")
 
     assert called.status == 2
-    assert f"can be written by anyone (mode 0666): chmod go-w {path}" in called.err
+    assert f"can be written by any user (mode 0666): chmod go-w {path}" in called.err
 
 
 def test_an_address_that_others_can_reach_is_a_warning(run: Run, home: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_format_of_stdin_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 MISTAKES = {
-    "empty": ("x.jsonl", b"", "", "it is empty; write one item a line"),
+    "empty": ("x.jsonl", b"", "", "it is empty; write one item per line"),
     "blank": ("x.jsonl", b"\n \n", "", "it is empty"),
     "only a header": ("x.csv", b"id,name\n", "", "it has a header and no items"),
     "bad json": ("x.jsonl", GOOD + b"{'id': 1}\n", ":2", "invalid JSON"),

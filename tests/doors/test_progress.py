@@ -18,7 +18,7 @@ from tests.doors.calls import UNFIT, Opens, Run
 from tests.doors.listings import width
 from tests.doors.terminals import Terminal
 from tests.engine.campaigns.campaign_world import a_spec, items
-from tests.engine.seed_campaign import PHASE, seed_campaign
+from tests.engine.priority_campaign import PHASE, seed_campaign
 
 pytestmark = pytest.mark.slow
 

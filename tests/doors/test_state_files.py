@@ -14,7 +14,7 @@ from holdfast.progress.file_tree import FileTree
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
 from tests.doors.calls import Opens, Run
-from tests.seed_campaign import begin, end, seed_campaign, seed_items
+from tests.repository_campaign import begin, end, seed_campaign, seed_items
 
 
 def execute(home: Path, sql: str) -> None:

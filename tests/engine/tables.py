@@ -17,6 +17,8 @@ _NAMES = {
 
 # A server's note of whose commit it was comes with every commit, also of a write that changed nothing.
 _RECEIPTS = "commit_receipts"
+# The mark of a ledger in a file rises in the background, some seconds after a commit.
+_MARK = "mark"
 
 
 def dump(store: Store) -> Tables:
@@ -45,6 +47,7 @@ def _dump(tx: Tx) -> Tables:
     tables = {
         name: sorted(_raw(tx, f"SELECT * FROM {name}"), key=repr) for name in names if name != _RECEIPTS
     }
+    tables["ledger_facts"] = [row for row in tables["ledger_facts"] if row[0] != _MARK]
     # On a server, counts are folded when no reader is looking; what they say together does not change.
     counts: Counter[tuple[str, str]] = Counter()
     for *_, noun, status, amount in tables.get("counters", []) + tables.pop("counter_deltas", []):

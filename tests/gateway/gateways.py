@@ -23,6 +23,7 @@ from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.gateway import Gateway, RestartRequest
 from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store
+from holdfast.upkeep.sweep import Sweep
 from tests.engine.workers import soon
 
 
@@ -85,6 +86,7 @@ async def hosted(
         home=home,
         inbox=Inbox(store, clock),
         make_worker=gateway_worker(app.wire(store, clock, life), known, config),
+        sweep=Sweep(store, clock, has_died=life.has_died),
         services=[conversations, *services],
         held=[conversations],
         why_held=why_held,

@@ -168,7 +168,7 @@ def test_any_sqlite_reads_the_views(tmp_path: Path) -> None:
     """Also the one of Python, which knows nothing of our pages' checksums."""
     from holdfast.store.sqlite import SqliteStore
     from holdfast.testing import FakeClock
-    from tests.seed_campaign import OVERALL, seed_campaign
+    from tests.repository_campaign import OVERALL, seed_campaign
 
     clock = FakeClock()
     store = SqliteStore(tmp_path / "ledger.db", clock=clock)

@@ -18,7 +18,7 @@ from holdfast.store.dashboard_views import compare_views
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect_beside
 from holdfast.testing import FakeClock
-from tests.seed_campaign import (
+from tests.repository_campaign import (
     AGENT_HEALTH,
     BY_PRIORITY,
     OVERALL,

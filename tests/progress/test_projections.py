@@ -32,7 +32,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect_beside
 from holdfast.testing import FakeClock
 from tests.engine.tables import execute
-from tests.seed_campaign import ANALYSIS, RESULT, begin, end, seed_campaign, seed_items, start
+from tests.repository_campaign import ANALYSIS, RESULT, begin, end, seed_campaign, seed_items, start
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from holdfast.engine.campaigns.recovery_document import RecoveryDocument
 from holdfast.engine.client.campaigns import Campaigns
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from tests.seed_campaign import begin, end, seed_campaign, seed_items, start
+from tests.repository_campaign import begin, end, seed_campaign, seed_items, start
 
 
 async def pages_of(campaigns: Campaigns, *, limit: int) -> list[RecoveryDocument]:

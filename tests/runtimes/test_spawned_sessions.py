@@ -16,6 +16,7 @@ from holdfast.config.sections import AgentSettings, Config
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.spawn_packet import SpawnPacket, packet_from, packet_in
+from holdfast.core.step_declarations import step_name
 from holdfast.core.task import Task
 from holdfast.core.transitions import SessionStatus, TaskStatus
 from holdfast.engine.conversation import spawning as spawning_module
@@ -131,6 +132,11 @@ async def test_a_spawned_session_is_woken_until_it_is_done_and_its_parent_is_tol
     assert last is not None
     assert (last.task_id, last.done_criteria, last.resume.next_actions) == (ID, ["three steps"], ["write"])
     assert (tmp_path / "done").read_text().split() == STEPS
+
+
+def test_each_name_of_the_tool_is_the_name_of_a_function_and_of_a_step() -> None:
+    assert (sessions_spawn.__name__, step_name(sessions_spawn)) == ("sessions_spawn", "sessions_spawn")
+    assert (session_spawn.__name__, step_name(session_spawn)) == ("session_spawn", "session_spawn")
 
 
 async def test_the_same_packet_is_the_same_task_and_another_one_is_a_conflict(

@@ -164,13 +164,15 @@ def test_a_directory_above_the_home_that_anyone_can_write_must_be_sticky(
     if is_obeyed:
         assert list(load(home, {}).config.agents) == ["spy"]
     else:
-        assert f"{above} can be written by anyone (mode 0777): chmod go-w {above}" in refusal(home)
+        assert f"{above} can be written by any user (mode 0777): chmod go-w {above}" in refusal(home)
 
 
 def test_a_sticky_home_is_refused_because_anyone_can_add_a_document_to_it(home: Path) -> None:
     home.chmod(0o1777)
 
-    assert trust.why_not_trusted(home) == (f"{home} can be written by anyone (mode 1777): chmod go-w {home}")
+    assert trust.why_not_trusted(home) == (
+        f"{home} can be written by any user (mode 1777): chmod go-w {home}"
+    )
 
 
 @root_only

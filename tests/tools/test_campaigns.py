@@ -15,7 +15,7 @@ from holdfast.runtimes.contract import AgentInput
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import campaign_groups, campaign_progress, campaign_sample
-from tests.engine.seed_campaign import PHASE, seed_campaign
+from tests.engine.priority_campaign import PHASE, seed_campaign
 from tests.engine.stage import Stage
 from tests.gateway.chats import KEY, Chat, agent
 

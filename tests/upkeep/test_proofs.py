@@ -31,7 +31,7 @@ from holdfast.testing import FakeClock
 from holdfast.upkeep import proofs
 from holdfast.upkeep.proofs import RuntimeProofs
 from holdfast.upkeep.sweep import Sweep
-from tests.workflows.deaths import a_record
+from tests.lifecycles.deaths import a_record
 
 
 class AnsweringRuntime:

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from tests.web.gateways import LiveGateway
-from tests.web.orchard import HOSTILE
 from tests.web.receiver import NoticeReceiver
+from tests.web.sample_programs import HOSTILE
 
 READ_ONLY = "board"
 READ_ONLY_TOKEN = "hf_board_" + "7c" * 32
@@ -97,7 +97,7 @@ def make_home(home: Path) -> Path:
     secret = home / "desk.secret"
     secret.touch(mode=0o600)
     secret.write_text("5e" * 32 + "\n")
-    shutil.copy(Path(__file__).with_name("orchard.py"), home / "orchard.py")
+    shutil.copy(Path(__file__).with_name("sample_programs.py"), home / "orchard.py")
     return home
 
 

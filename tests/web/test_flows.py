@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.web.audited import done_at_the_dashboard
 from tests.web.conftest import Visits
 from tests.web.gateways import LiveGateway
-from tests.web.orchard import HOSTILE
+from tests.web.sample_programs import HOSTILE
 from tests.web.visits import Filled
 
 pytestmark = pytest.mark.slow

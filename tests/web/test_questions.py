@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.web.conftest import Visits
-from tests.web.orchard import HOSTILE
+from tests.web.sample_programs import HOSTILE
 from tests.web.test_tasks import actions_of, start
 from tests.web.visits import Filled
 

@@ -11,8 +11,8 @@ from playwright.sync_api import Route, expect
 
 from tests.web.conftest import PATIENCE_MS, Visits
 from tests.web.gateways import LiveGateway
-from tests.web.orchard import HOSTILE
 from tests.web.sample_home import READ_ONLY, send
+from tests.web.sample_programs import HOSTILE
 from tests.web.visits import Filled, Visit
 
 pytestmark = pytest.mark.slow

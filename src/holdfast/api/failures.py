@@ -9,15 +9,12 @@ import msgspec
 
 from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.params import NameText, PageSize, Params
-from holdfast.api.tasks import RetryAsked, retrying_one
-from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.api.tasks import retry_several
 from holdfast.core.fingerprint import Fingerprint, fingerprint_of
 from holdfast.core.task import Failure
 from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.failures import FailureGroupView, FailuresView, RetriedGroupView
-from holdfast.views.tasks import NotRetriedView
-from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
     from holdfast.core.task import Task
@@ -67,21 +64,9 @@ def read_failures(tx: Tx, asked: FailuresAsked, *, now: datetime, reach: Reach =
 
 
 def retry_failures(store: Store, asked: FailuresRetryAsked, *, reach: Reach = EVERYTHING) -> RetriedGroupView:
-    """Retry each task in a write of its own, so that a refusal stops no other. A second call finds only the
-    tasks that failed again. Raises StoreUnavailable."""
+    """Retry the tasks of one fingerprint. A second call finds only those that failed again."""
     found = [task.id for task in store.read_now(lambda tx: _with_fingerprint(tx, asked, reach))]
-    retried: list[str] = []
-    refused: list[NotRetriedView] = []
-    for task_id in found[: asked.limit]:
-        try:
-            write = retrying_one(RetryAsked(task_id=task_id), now=store.clock.now(), reach=reach)
-            store.write_now(write)
-        except StoreUnavailable:
-            raise
-        except HoldfastError as error:
-            refused.append(NotRetriedView(task_id=task_id, code=error.code, why=one_line(str(error), 1000)))
-        else:
-            retried.append(task_id)
+    retried, refused = retry_several(store, found[: asked.limit], reach=reach)
     return RetriedGroupView(
         fingerprint=asked.fingerprint,
         count=len(retried),

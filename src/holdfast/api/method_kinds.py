@@ -51,7 +51,7 @@ def reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], V
     async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:  # noqa: ARG001 - the signature of every method
         return await gateway.store.read(partial(read, asked=asked))  # type: ignore[call-arg]
 
-    return Method(name=name, scope=READ, params=params, answer=answer, call=call, summary=summary)
+    return calls(name, READ, params, answer, call, summary)
 
 
 def writes(
@@ -71,9 +71,7 @@ def reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., V
     async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach))
 
-    return Method(
-        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
+    return calls(name, READ, params, answer, call, summary, is_owned=True)
 
 
 def shows_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
@@ -83,9 +81,7 @@ def shows_own(name: str, params: type[P], answer: type[V], read: Callable[..., V
         projection = gateway.projection()
         return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach, projection=projection))
 
-    return Method(
-        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
+    return calls(name, READ, params, answer, call, summary, is_owned=True)
 
 
 def writes_own(
@@ -108,9 +104,7 @@ def reports_own(
         now = gateway.clock.now()
         return await gateway.store.write(writing(asked, now=now, reach=caller.reach))
 
-    return Method(
-        name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
+    return calls(name, WRITE, params, answer, call, summary, is_owned=True)
 
 
 def decides(
@@ -190,17 +184,9 @@ def audited(
     is_owned: bool = False,
     is_local: bool = False,
 ) -> Method:
-    return Method(
-        name=name,
-        scope=scope,
-        params=params,
-        answer=answer,
-        call=call,
-        summary=summary,
-        is_owned=is_owned,
-        is_local=is_local,
-        is_audited=True,
-    )
+    """A method that writes its own entry of the audit log."""
+    plain = calls(name, scope, params, answer, call, summary, is_owned=is_owned, is_local=is_local)
+    return msgspec.structs.replace(plain, is_audited=True)
 
 
 def acts(

@@ -73,7 +73,7 @@ BODY_TIMEOUT_S = 10.0
 REST_BYTES = 256 * 1024
 REST_S = 1.0
 KEEP_ALIVE_S = 30
-# Anyone may call /readyz, which needs a write: do that at most this often.
+# Every client may call /readyz, which needs a write: do that at most this often.
 PROBED_S = 1.0
 # How long requests in progress may take when the server closes.
 GRACE_S = 5

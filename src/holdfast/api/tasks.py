@@ -39,6 +39,7 @@ from holdfast.views.waits import WaitView, kind_of, queued_wait
 from holdfast.views.wakes import ResumePacketView, TaskDocumentView, WakeView, trail_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from holdfast.core.effect import Effect
@@ -321,14 +322,23 @@ def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING)
 
 
 def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING) -> RetriedPageView:
-    """Retry each task in a write of its own, so that a refusal stops no other. Raises StoreUnavailable."""
+    """Retry the tasks of one page; see `retry_several`."""
     if "cancelled" in asked.status and not asked.cancelled:
         raise BadInput("status", "to retry cancelled tasks, also set `cancelled` (--cancelled)")
     found, token = store.read_now(lambda tx: _to_retry(tx, asked, reach))
+    retried, refused = retry_several(store, found, cancelled=asked.cancelled, reach=reach)
+    return RetriedPageView(count=len(retried), task_ids=retried, refused=refused, next_page_token=token)
+
+
+def retry_several(
+    store: Store, task_ids: Sequence[str], *, cancelled: bool = False, reach: Reach = EVERYTHING
+) -> tuple[list[str], list[NotRetriedView]]:
+    """Which tasks are retried, and which were refused: each in a write of its own, so that a refusal stops no
+    other. Raises StoreUnavailable."""
     retried: list[str] = []
     refused: list[NotRetriedView] = []
-    for task_id in found:
-        one = RetryAsked(task_id=task_id, cancelled=asked.cancelled)
+    for task_id in task_ids:
+        one = RetryAsked(task_id=task_id, cancelled=cancelled)
         try:
             store.write_now(retrying_one(one, now=store.clock.now(), reach=reach))
         except StoreUnavailable:
@@ -337,7 +347,7 @@ def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING
             refused.append(NotRetriedView(task_id=task_id, code=error.code, why=one_line(str(error), 1000)))
         else:
             retried.append(task_id)
-    return RetriedPageView(count=len(retried), task_ids=retried, refused=refused, next_page_token=token)
+    return retried, refused
 
 
 def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], str | None]:

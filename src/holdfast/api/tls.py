@@ -129,7 +129,7 @@ class TlsLayer(SSLProtocol):
             loop,
             http,
             context,
-            None,  # type: ignore[arg-type]  # no one waits for it
+            None,  # type: ignore[arg-type]  # nothing waits for it
             server_side=True,
             ssl_handshake_timeout=HANDSHAKE_S,
             ssl_shutdown_timeout=GOODBYE_S,

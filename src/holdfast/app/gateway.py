@@ -157,7 +157,7 @@ def build_gateway(
     campaigns = CampaignStarter(store, clock, host=parts.life.boot.node)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
-    runtimes = build_runtimes(store, parts.ledger, home)
+    runtimes = build_runtimes(store, clock, home)
     sweep = build_sweep(store, clock, runtimes, config.upkeep, has_died=parts.life.has_died, watch=watch)
     secrets = Secrets(
         environment=environ,

@@ -18,7 +18,7 @@ _VARIABLE = "PYTHONPATH"
 def leave_working_directory(environ: MutableMapping[str, str]) -> None:
     """Remove the working directory from our module path and from that of every process we start.
 
-    A relative or empty part of PYTHONPATH means the working directory, where anyone may have put a module.
+    A relative or empty part of PYTHONPATH means the working directory, where any user may have put a module.
     """
     parts = environ[_VARIABLE].split(os.pathsep) if environ.get(_VARIABLE) else []
     absolute = [part for part in parts if Path(part).is_absolute()]

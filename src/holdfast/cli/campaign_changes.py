@@ -376,7 +376,7 @@ def _numbers(option: str, given: Sequence[str], phases: Sequence[str]) -> dict[s
     found = {}
     for phase, value in _pairs(option, given, phases).items():
         if not (value.isascii() and value.isdecimal() and 0 < len(value) < 8):
-            raise BadInput(option, f"{value!r:.40} is no number; write {option} {phase}=20")
+            raise BadInput(option, f"{value!r:.40} is not a number; write {option} {phase}=20")
         found[phase] = int(value)
     return found
 

@@ -278,7 +278,7 @@ def _print_plan(output: Output, plan: RestorePlanView) -> None:
     if plan.is_unfinished:
         output.say("this restore was begun and not finished; the same command with --apply goes on")
     if not plan.undone and not plan.is_unfinished:
-        output.say("nothing that was not done then has changed: there is nothing to undo")
+        output.say("no item was done after this checkpoint: there is nothing to undo")
         return
     ways = "compensate|acknowledge" if plan.in_children else "keep|compensate|acknowledge"
     needs = f" --effects {ways}" if plan.happened else ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import trust
+from holdfast.cli.boots import read_boots
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
@@ -20,7 +21,7 @@ from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
 from holdfast.core.recorded import is_unregistered
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
 from holdfast.store.locks import holder_of
-from holdfast.views.health import BootView, CheckStatus, CheckView, DoctorView
+from holdfast.views.health import CheckStatus, CheckView, DoctorView
 from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
@@ -309,15 +310,6 @@ def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         )
     else:
         yield check("boots", OK, ", ".join(words))
-
-
-def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
-    """Boots that the ledger shows as running, and whether this host can prove that they are alive."""
-    proofs = call.boot_proofs
-    return [
-        BootView.of(boot, is_alive=proofs.is_held(boot))
-        for boot in ledger.read_now(lambda tx: tx.boots.alive())
-    ]
 
 
 def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:

@@ -139,14 +139,11 @@ def _stopped(call: Invocation) -> Callable[[Store, FlowCancelView], FlowCancelVi
     """Stop the rest of the flow here, as a gateway does: its other tasks, and work that others execute."""
 
     def stop(store: Store, view: FlowCancelView) -> FlowCancelView:
-        from holdfast.app.runtimes import build_runtimes
-        from holdfast.engine.ledger.ledger import Ledger
-        from holdfast.engine.producers.stopper import Stopper
+        from holdfast.app.runtimes import stop_cancelled_work
 
         async def stop_all() -> FlowCancelView:
             await stop_rest(store, view)
-            runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
-            await Stopper(store, call.clock, lambda: runtimes).run_once()
+            await stop_cancelled_work(store, call.clock, call.settings.home)
             return await stop_rest(store, view)
 
         return run(stop_all())

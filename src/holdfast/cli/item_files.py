@@ -67,7 +67,7 @@ class ItemFile:
         lines = self._lines(stream)
         first = next(((number, text) for number, text in lines if text.strip()), None)
         if first is None:
-            raise BadInput(self.shown, "it is empty; write one item a line, such as " + _EXAMPLE)
+            raise BadInput(self.shown, "it is empty; write one item per line, such as " + _EXAMPLE)
         kind = self._kind or self._guess(first[1])
         found = self._json_items(first, lines) if kind == "jsonl" else self._csv_items(first, lines)
         is_empty = True
@@ -75,7 +75,7 @@ class ItemFile:
             is_empty = False
             yield ReadItem(line=number, item=self._item(number, values))
         if is_empty:
-            raise BadInput(self.shown, "it has a header and no items; write one item a line")
+            raise BadInput(self.shown, "it has a header and no items; write one item per line")
 
     def _guess(self, first: str) -> str:
         if self.path.lower().endswith((".csv", ".tsv")):

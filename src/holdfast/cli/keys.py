@@ -70,7 +70,7 @@ def rekey_store(call: Invocation, *, is_lost: bool, is_sure: bool) -> None:
 
 
 def _check_lost(call: Invocation, outer: OuterKey, *, is_sure: bool) -> None:
-    from holdfast.cli.doctor import read_boots
+    from holdfast.cli.boots import read_boots
 
     with call.reading() as ledger:
         found = ledger.read_now(read_wrapped)

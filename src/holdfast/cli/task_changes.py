@@ -68,9 +68,8 @@ def _stop_recorded(call: Invocation, asked: CancelAsked, store: Store) -> dict[s
 
     from holdfast.api.producers import why_not_stopped
     from holdfast.app.runtimes import build_runtimes
-    from holdfast.engine.ledger.ledger import Ledger
 
-    runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
+    runtimes = build_runtimes(store, call.clock, call.settings.home)
     return {"cannot_stop": run(why_not_stopped(store, call.clock, runtimes, asked.task_id, asked.reason))}
 
 

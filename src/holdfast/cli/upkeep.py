@@ -17,7 +17,6 @@ from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
 from holdfast.config.files import load
 from holdfast.core.finding import FindingCode, Severity
-from holdfast.engine.ledger.ledger import Ledger
 from holdfast.upkeep.audit import Audit, AuditReport
 from holdfast.upkeep.sweep import Sweep
 from holdfast.views.upkeep import AuditView, MaintenanceView
@@ -120,7 +119,7 @@ def _apply(call: Invocation) -> MaintenanceView:
 def _sweep(call: Invocation, store: Store) -> Sweep:
     """The sweep of a process without a gateway, with the same settings and the same runtimes."""
     settings = load(call.settings.home, os.environ, {"store": call.store}).config.upkeep
-    runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
+    runtimes = build_runtimes(store, call.clock, call.settings.home)
     return build_sweep(store, call.clock, runtimes, settings, has_died=call.boot_proofs.has_died)
 
 

@@ -372,7 +372,7 @@ def _channels(call: Invocation, ground: MachineFacts, loaded: Loaded) -> Iterato
             read_secret(name, channel, call.settings.home, ground.environ)
         except SettingsError as error:
             what, _, remedy = str(error).rpartition(": ")
-            why = "without a secret that only the sender knows, anyone could write to the agent"
+            why = "without a secret that only the sender knows, any client could write to the agent"
             yield _weakness("webhook_secret", what, why, remedy)
         if channel.url is not None and channel.url.startswith("http://") and not _is_local(channel.url):
             why = "answers of the agent travel unencrypted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.core.errors import IllegalMove
 
@@ -341,33 +341,42 @@ FIRING_MOVES: Mapping[FiringStatus, frozenset[FiringStatus]] = {
     FiringStatus.MISSED: frozenset(),
 }
 
-# By noun. `Any`, because each table has a type of status of its own, and the keys of a mapping are invariant.
-MOVES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
-    "task": TASK_MOVES,
-    "run": RUN_MOVES,
-    "checkpoint": CHECKPOINT_MOVES,
-    "effect": EFFECT_MOVES,
-    "delivery": DELIVERY_MOVES,
-    "flow": FLOW_MOVES,
-    "node": FLOW_NODE_MOVES,
-    "campaign": CAMPAIGN_MOVES,
-    "item": ITEM_MOVES,
-    "alert": ALERT_MOVES,
-    "action": ALERT_ACTION_MOVES,
-    "session": SESSION_MOVES,
-    "wake": WAKE_MOVES,
-    "message": MESSAGE_MOVES,
-    "firing": FIRING_MOVES,
-    "restart": RESTART_MOVES,
+Status = TypeVar("Status", bound=StrEnum)
+# A table for callers that know only that a record has some status.
+Moves = Mapping[StrEnum, frozenset[StrEnum]]
+
+
+def _of_any_status(table: Mapping[Status, frozenset[Status]]) -> Moves:
+    """The same table with a wider type: the keys of a Mapping are invariant. A type checker refuses a table
+    with a status of another noun."""
+    return dict(table.items())
+
+
+# By noun.
+MOVES: Mapping[str, Moves] = {
+    "task": _of_any_status(TASK_MOVES),
+    "run": _of_any_status(RUN_MOVES),
+    "checkpoint": _of_any_status(CHECKPOINT_MOVES),
+    "effect": _of_any_status(EFFECT_MOVES),
+    "delivery": _of_any_status(DELIVERY_MOVES),
+    "flow": _of_any_status(FLOW_MOVES),
+    "node": _of_any_status(FLOW_NODE_MOVES),
+    "campaign": _of_any_status(CAMPAIGN_MOVES),
+    "item": _of_any_status(ITEM_MOVES),
+    "alert": _of_any_status(ALERT_MOVES),
+    "action": _of_any_status(ALERT_ACTION_MOVES),
+    "session": _of_any_status(SESSION_MOVES),
+    "wake": _of_any_status(WAKE_MOVES),
+    "message": _of_any_status(MESSAGE_MOVES),
+    "firing": _of_any_status(FIRING_MOVES),
+    "restart": _of_any_status(RESTART_MOVES),
 }
 
 # Moves that only a retry makes, by noun. The tests hold the guards of the queries against both tables.
-REOPENS: Mapping[str, Mapping[Any, frozenset[Any]]] = {
-    "task": TASK_REOPENS,
-    "flow": FLOW_REOPENS,
+REOPENS: Mapping[str, Moves] = {
+    "task": _of_any_status(TASK_REOPENS),
+    "flow": _of_any_status(FLOW_REOPENS),
 }
-
-Status = TypeVar("Status", bound=StrEnum)
 
 
 def is_terminal(status: StrEnum) -> bool:
@@ -387,10 +396,8 @@ def move(noun: str, record_id: str, status: Status, to: Status) -> Status:
     return to
 
 
-def _table_of(status: StrEnum) -> Mapping[StrEnum, frozenset[StrEnum]]:
+def _table_of(status: StrEnum) -> Moves:
     return _TABLES[type(status)]
 
 
-_TABLES: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = {
-    type(next(iter(table))): table for table in MOVES.values()
-}
+_TABLES: Mapping[type[StrEnum], Moves] = {type(next(iter(table))): table for table in MOVES.values()}

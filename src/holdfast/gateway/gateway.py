@@ -174,9 +174,9 @@ class Gateway:
         home: Path,
         inbox: Inbox,
         make_worker: MakesWorker,
+        sweep: Sweep,
         services: Sequence[Service] = (),
         held: Sequence[HoldableService] = (),
-        sweep: Sweep | None = None,
         why_held: str | None = None,
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
@@ -208,7 +208,7 @@ class Gateway:
         self._pulse = HealthProbe(store, clock)
         self.audit = AuditRecorder(store, clock)
         # For the doors; as a service it is one of `services`.
-        self.sweep = Sweep(store, clock, has_died=life.has_died) if sweep is None else sweep
+        self.sweep = sweep
         self.ends = EndWatcher(store)
         # Shared, so that all services together log once that the ledger is away.
         self.troubles = TroubleLog()

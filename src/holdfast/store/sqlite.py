@@ -65,10 +65,9 @@ class SqliteSession:
         check: Callable[[], None],
     ) -> None:
         self.connection = connection
-        self.tx = Tx(SqliteStatements(connection, queries), vault)
+        self._statements = SqliteStatements(connection, queries)
+        self.tx = Tx(self._statements, vault)
         self._cursor = connection.cursor()
-        self._queries = queries
-        self._execute, self._changes = self._cursor.execute, connection.changes
         self._check = check
         self._waits = True
 
@@ -113,9 +112,8 @@ class SqliteSession:
         if may_wait is not self._waits:
             self._set_patience(may_wait=may_wait)
         try:
-            # Inlined, because every step runs this and a call would cost one more frame.
-            self._execute(self._queries[write.statement], write.row)
-            answer = write.when_done if self._changes() == 1 else write(self.tx)
+            is_done = self._statements.guarded(write.statement, write.row)
+            answer = write.when_done if is_done else write(self.tx)
         except apsw.BusyError as error:
             if may_wait:
                 raise
@@ -487,8 +485,8 @@ def _give_checksums(path: Path) -> None:
         checksums.give(path)
     except apsw.BusyError as error:
         raise StoreUnavailable(
-            f"another process has {path} open, and page checksums can be added only while none has; "
-            "stop that process, then run `holdfast store migrate`"
+            f"another process has {path} open, so page checksums cannot be added; stop that process, then "
+            "run `holdfast store migrate`"
         ) from error
     except apsw.Error as error:
         raise failed(error) from error

@@ -42,7 +42,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # Headers that http.client sets; a second, different one would allow request smuggling.
 _OURS = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
 # The caller's headers that a redirect to another host keeps.
-_FOR_ANYONE = frozenset({"accept", "accept-language", "user-agent"})
+_FOR_ANY_SERVER = frozenset({"accept", "accept-language", "user-agent"})
 # The server's headers that are stored: none that holds credentials.
 _KEPT = frozenset(
     {
@@ -383,7 +383,7 @@ def _redirected(request: HttpRequest, location: str) -> HttpRequest:
     before, after = urlsplit(request.url), urlsplit(url)
     headers = request.headers
     if (before.scheme, before.netloc) != (after.scheme, after.netloc):
-        headers = {name: value for name, value in headers.items() if name.lower() in _FOR_ANYONE}
+        headers = {name: value for name, value in headers.items() if name.lower() in _FOR_ANY_SERVER}
     return msgspec.structs.replace(request, url=url, headers=headers)
 
 

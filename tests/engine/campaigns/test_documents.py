@@ -28,7 +28,7 @@ from holdfast.store import Store, Tx
 from holdfast.testing import FakeClock
 from tests.engine.campaigns.campaign_world import CampaignWorker, a_spec, begun, campaign_of, items
 from tests.engine.parts import Parts
-from tests.engine.seed_campaign import DONE, PHASE, TOTALS, seed_campaign
+from tests.engine.priority_campaign import DONE, PHASE, TOTALS, seed_campaign
 
 
 async def test_the_seeds_context_document_is_reproduced_field_for_field(

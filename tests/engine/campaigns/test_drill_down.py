@@ -19,7 +19,7 @@ from holdfast.store import Store
 from holdfast.store.campaign_pages import ItemFilter
 from holdfast.testing import FakeClock
 from tests.engine.campaigns.campaign_world import a_spec, items
-from tests.engine.seed_campaign import DONE, TOTALS, seed_campaign
+from tests.engine.priority_campaign import DONE, TOTALS, seed_campaign
 
 pytestmark = pytest.mark.slow
 

@@ -207,7 +207,7 @@ def test_an_idempotency_key_is_only_there_inside_an_effect() -> None:
 # --- results that cannot be kept
 
 
-class Handler:
+class Opened:
     """Has no JSON form."""
 
 
@@ -215,8 +215,8 @@ class Handler:
     ("value", "problem"),
     [
         (
-            Handler(),
-            f"{__name__}.Handler has no JSON form; return plain JSON values, a dataclass",
+            Opened(),
+            f"{__name__}.Opened has no JSON form; return plain JSON values, a dataclass",
         ),
         (float("nan"), "result of step give"),
         ("x" * 40_000_000, "save it as a file and record an artifact that points to it"),
@@ -243,7 +243,7 @@ async def test_a_result_that_cannot_be_stored_names_the_step_and_the_remedy(
 async def test_a_result_of_a_task_that_cannot_be_stored_names_the_task(quick: Stage) -> None:
     @hf.task
     async def parent(run: hf.Run) -> Any:
-        return Handler()
+        return Opened()
 
     await quick.open(parent)
     handle = await quick.start(parent())
@@ -264,7 +264,7 @@ async def test_an_effect_whose_result_cannot_be_stored_is_done_all_the_same(quic
     @hf.opaque
     async def send() -> Any:
         kept("sent")
-        return Handler()
+        return Opened()
 
     @hf.task
     async def sends(run: hf.Run) -> None:

@@ -88,7 +88,7 @@ def check_open(flow: Flow) -> None:
             "this flow, or add a node to the definition",
         )
     if flow.has_ended:
-        raise Conflict(f"{flow.id} is {flow.status.value}; a task can join only a flow that goes on")
+        raise Conflict(f"{flow.id} is {flow.status.value}; a task can join only a flow that has not ended")
     if flow.cancel_requested_at is not None:
         raise Conflict(
             f"{flow.id} is to be cancelled ({flow.cancel_reason}), so no task starts in it any more"
@@ -125,7 +125,9 @@ def _reopened(tx: Tx, flow: Flow, changes: list[TaskChange], now: datetime) -> F
     if not flow.has_ended or all(change.kind is not TaskChangeKind.REOPENED for change in changes):
         return flow
     if not flow.is_mirrored:
-        raise Conflict(f"{flow.id} is {flow.status.value}; no task of it goes on any more")
+        raise Conflict(
+            f"{flow.id} is {flow.status.value}: its tasks can no longer be retried; start a new flow"
+        )
     reopened = tx.flows.reopen(flow, now=now)
     tx.emit(EventKind.FLOW_REOPENED, flow.id, at=now, owner=flow.owner)
     return reopened

@@ -406,9 +406,7 @@ def _changed(tx: Tx, flow: Flow, change: _CheckedChange) -> Flow:
         after = msgspec.structs.replace(after, current_step=change.current_step)
     to = change.to
     if flow.has_ended:
-        raise Conflict(
-            f"{flow.id} is {flow.status.value}; nothing of it can be changed any more, start a new flow"
-        )
+        raise Conflict(f"{flow.id} is {flow.status.value}; it can no longer be changed; start a new flow")
     if to is None:
         return after
     if flow.cancel_requested_at is not None:

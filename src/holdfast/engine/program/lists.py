@@ -393,7 +393,8 @@ class RunMemory:
         if (step := inside_step.get()) is not None:
             raise BadInput(
                 name,
-                f"a step must not change what crosses turns: return it from {step.name}, and use it after it",
+                "a step must not change lists, values or the plan: return what it found from "
+                f"{step.name}, and save it after the step",
             )
         self._live.check()
         scope = self._scope_now()

@@ -76,7 +76,7 @@ class RescueRecorder(Protocol):
 
 
 class SilentRecorder:
-    """The recorder of a process that notifies no one."""
+    """The recorder of a process that sends no notices."""
 
     def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a recorder
         return lambda _tx, _runs: None

@@ -1,4 +1,4 @@
-"""A producer that dies at each point of its workflow: simulated in one process, and killed in a real one."""
+"""A producer that dies at each point of its scenario: simulated in one process, and killed in a real one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, assert_was_killed, fork
 
 # The calls of one producer about one run.
-Workflow = Callable[[Store, Clock, str], Awaitable[object]]
+Scenario = Callable[[Store, Clock, str], Awaitable[object]]
 
 
 def a_record(run_id: str, /, **changes: Any) -> NewRecord:
@@ -35,24 +35,24 @@ async def work_of(store: Store, run_id: str) -> RecordedWork:
 
 
 async def dead_producers(
-    store: Store, clock: Clock, workflow: Workflow
+    store: Store, clock: Clock, scenario: Scenario
 ) -> AsyncIterator[tuple[str, Failpoint]]:
-    """One run for each point of the workflow, with a producer that has died there."""
+    """One run for each point of the scenario, with a producer that has died there."""
     whole = FailingStore(store)
-    await workflow(whole, clock, "run-0")
+    await scenario(whole, clock, "run-0")
     for number, point in enumerate(whole.failpoints(), start=1):
         dying = FailingStore(store, [point])
         with contextlib.suppress(Crashed):
-            await workflow(dying, clock, f"run-{number}")
+            await scenario(dying, clock, f"run-{number}")
         assert dying.is_dead, f"{point} was not reached"
         yield f"run-{number}", point
 
 
-def killed_producers(place: LedgerAddress, workflow: Workflow) -> list[str]:
-    """The run ids of producers, each killed with SIGKILL at another point of the workflow: before and after
+def killed_producers(place: LedgerAddress, scenario: Scenario) -> list[str]:
+    """The run ids of producers, each killed with SIGKILL at another point of the scenario: before and after
     each write, and inside its transaction. Nothing of this process may be open."""
     pipe = Pipe()
-    child = fork(partial(_record, place, workflow, pipe))
+    child = fork(partial(_record, place, scenario, pipe))
     calls = msgspec.json.decode(pipe.only_hear().hear(), type=list[list[Failpoint]])
     assert_ended_well(child)
     pipe.close()
@@ -60,21 +60,21 @@ def killed_producers(place: LedgerAddress, workflow: Workflow) -> list[str]:
     for points in calls:
         for point in (points[0], points[len(points) // 2], points[-1]):
             run_ids.append(f"killed-{len(run_ids)}")
-            assert_was_killed(fork(partial(_die, place, workflow, run_ids[-1], point)))
+            assert_was_killed(fork(partial(_die, place, scenario, run_ids[-1], point)))
     return run_ids
 
 
-def _record(place: LedgerAddress, workflow: Workflow, pipe: Pipe) -> None:
+def _record(place: LedgerAddress, scenario: Scenario, pipe: Pipe) -> None:
     store = FailingStore(place.open())
-    asyncio.run(_live(workflow, store, "whole"))
+    asyncio.run(_live(scenario, store, "whole"))
     pipe.say(msgspec.json.encode([call.failpoints() for call in store.calls]).decode())
     store.close()
 
 
-def _die(place: LedgerAddress, workflow: Workflow, run_id: str, point: Failpoint) -> None:
+def _die(place: LedgerAddress, scenario: Scenario, run_id: str, point: Failpoint) -> None:
     store = FailingStore(place.open(), [point], act=lambda: os.kill(os.getpid(), signal.SIGKILL))
-    asyncio.run(_live(workflow, store, run_id))
+    asyncio.run(_live(scenario, store, run_id))
 
 
-async def _live(workflow: Workflow, store: Store, run_id: str) -> None:
-    await workflow(store, SystemClock(), run_id)
+async def _live(scenario: Scenario, store: Store, run_id: str) -> None:
+    await scenario(store, SystemClock(), run_id)

@@ -25,7 +25,7 @@ from holdfast.upkeep.sweep import Sweep
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Pipe, assert_ended_well, fork
-from tests.workflows.deaths import a_record, dead_producers, killed_producers, work_of
+from tests.lifecycles.deaths import a_record, dead_producers, killed_producers, work_of
 
 ORIGIN = Origin(channel="webhook:ops", peer="ada")
 FAILURE = Failure(kind="exit", message="it exited with 1")

@@ -26,7 +26,7 @@ from tests.engine.stage import Stage
 from tests.gateway.chats import Chat, agent
 
 D = DeliveryStatus
-Workflow: TypeAlias = Callable[[Store], Awaitable[None]]
+Scenario: TypeAlias = Callable[[Store], Awaitable[None]]
 
 
 class Owner:
@@ -64,7 +64,7 @@ class Owner:
 
 
 async def finish_and_send(store: Store, clock: FakeClock, owner: Owner, post: RecordingChannel) -> None:
-    """The workflow: the producer ends its task, and the outbox sends what is owed now."""
+    """The scenario: the producer ends its task, and the outbox sends what is owed now."""
     boot_id = f"boot_{unique()}"
     inner: Store = getattr(store, "inner", store)
     inner.write_now(lambda tx: tx.boots.begin(a_boot(id=boot_id)))
@@ -77,14 +77,14 @@ async def finish_and_send(store: Store, clock: FakeClock, owner: Owner, post: Re
 
 async def killed_everywhere(
     store: Store,
-    workflow: Workflow,
-    prepare: Callable[[], Awaitable[Workflow]],
+    scenario: Scenario,
+    prepare: Callable[[], Awaitable[Scenario]],
     *,
     inside: bool = True,
 ) -> int:
-    """Record the writes of one workflow. For each point, prepare another, kill it there and repeat it."""
+    """Record the writes of one scenario. For each point, prepare another, kill it there and repeat it."""
     recorded = FailingStore(store)
-    await workflow(recorded)
+    await scenario(recorded)
     points = [one for one in recorded.failpoints() if inside or one.where != "inside"]
     for point in points:
         again = await prepare()
@@ -119,15 +119,15 @@ async def test_a_channel_that_heeds_keys_tells_the_owner_once_whichever_write_di
     post, owners = RecordingChannel(), [Owner()]
     await owners[0].asks(store, clock)
 
-    def workflow_of(owner: Owner) -> Workflow:
+    def scenario_of(owner: Owner) -> Scenario:
         return lambda given: finish_and_send(given, clock, owner, post)
 
-    async def another() -> Workflow:
+    async def another() -> Scenario:
         owners.append(Owner())
         await owners[-1].asks(store, clock)
-        return workflow_of(owners[-1])
+        return scenario_of(owners[-1])
 
-    count = await killed_everywhere(store, workflow_of(owners[0]), another)
+    count = await killed_everywhere(store, scenario_of(owners[0]), another)
 
     assert count > 15
     for owner in owners:
@@ -142,15 +142,15 @@ async def test_a_channel_without_keys_tells_the_owner_once_or_a_person_is_asked(
     post, owners = RecordingChannel(is_keyed=False), [Owner()]
     await owners[0].asks(store, clock)
 
-    def workflow_of(owner: Owner) -> Workflow:
+    def scenario_of(owner: Owner) -> Scenario:
         return lambda given: finish_and_send(given, clock, owner, post)
 
-    async def another() -> Workflow:
+    async def another() -> Scenario:
         owners.append(Owner())
         await owners[-1].asks(store, clock)
-        return workflow_of(owners[-1])
+        return scenario_of(owners[-1])
 
-    await killed_everywhere(store, workflow_of(owners[0]), another)
+    await killed_everywhere(store, scenario_of(owners[0]), another)
 
     ends = set()
     for owner in owners:
@@ -174,8 +174,8 @@ async def test_a_direct_send_that_fails_for_good_wakes_the_agent_of_the_session_
     async def listens(run: Run, asked: AgentInput) -> None:
         heard.append(asked.message.text)
 
-    def workflow_of(owner: Owner) -> Workflow:
-        async def workflow(given: Store) -> None:
+    def scenario_of(owner: Owner) -> Scenario:
+        async def scenario(given: Store) -> None:
             await finish_and_send(given, clock, owner, post)
             stage = Stage(given, clock, tmp_path / "boots")
             try:
@@ -184,12 +184,12 @@ async def test_a_direct_send_that_fails_for_good_wakes_the_agent_of_the_session_
             finally:
                 stage.kill()
 
-        return workflow
+        return scenario
 
-    async def another() -> Workflow:
+    async def another() -> Scenario:
         owners.append(Owner())
         await owners[-1].asks(store, clock)
-        return workflow_of(owners[-1])
+        return scenario_of(owners[-1])
 
     first = await another()
     await killed_everywhere(store, first, another, inside=False)

@@ -1,6 +1,6 @@
 """Inspect tasks from clients and the command line: every door shows the same tasks, and writes nothing.
 
-The chat's side of this workflow is in tests/chat.
+The chat's side of this is in tests/chat.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Barrier, assert_ended_well, fork
 from tests.engine.parts import Parts
-from tests.workflows.deaths import a_record, dead_producers, killed_producers, work_of
+from tests.lifecycles.deaths import a_record, dead_producers, killed_producers, work_of
 
 
 class WorkControl:

@@ -28,7 +28,7 @@ from tests.engine.parts import Parts
 PHONE = "phone"
 
 
-class Field:
+class WatchedCampaign:
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self.store = store
         self.clock = clock

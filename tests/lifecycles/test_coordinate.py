@@ -35,7 +35,7 @@ from tests.crash.ledger_address import LedgerAddress
 from tests.crash.processes import Barrier, Pipe, assert_ended_well, fork
 from tests.engine.flows import RELEASE, FlowWorker, a_definition, a_node, nodes_of, start, tasks_of
 from tests.engine.parts import Parts
-from tests.workflows.deaths import a_record, dead_producers, killed_producers
+from tests.lifecycles.deaths import a_record, dead_producers, killed_producers
 
 # Short, so that the next process need not wait for the death of the last one.
 LEASE = timedelta(milliseconds=50)
@@ -244,18 +244,18 @@ async def test_a_mirrored_flow_is_lost_with_its_task_wherever_its_producer_dies(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workflow", [control, mirror])
+@pytest.mark.parametrize("scenario", [control, mirror])
 def test_processes_killed_with_sigkill_leave_flows_that_others_end(
-    place: LedgerAddress, workflow: object
+    place: LedgerAddress, scenario: object
 ) -> None:
-    run_ids = killed_producers(place, workflow)  # type: ignore[arg-type]
+    run_ids = killed_producers(place, scenario)  # type: ignore[arg-type]
 
     store = place.open()
     for run_id in run_ids:
-        asyncio.run(workflow(store, SystemClock(), run_id))  # type: ignore[operator]
+        asyncio.run(scenario(store, SystemClock(), run_id))  # type: ignore[operator]
     flows = store.read_now(lambda tx: tx.flows.page(limit=1000))
     ends = {flow.status for flow in flows}
-    assert ends == {FlowStatus.LOST if workflow is mirror else FlowStatus.SUCCEEDED}
+    assert ends == {FlowStatus.LOST if scenario is mirror else FlowStatus.SUCCEEDED}
     assert len(flows) == len(run_ids) + 1
     assert_ledger_is_whole(store)
     store.close()

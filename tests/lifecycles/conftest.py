@@ -1,4 +1,4 @@
-"""Fixtures of the workflows: a loop for each coroutine, and a ledger that several processes can open."""
+"""Fixtures of the lifecycles: a loop for each coroutine, and a ledger that several processes can open."""
 
 from __future__ import annotations
 

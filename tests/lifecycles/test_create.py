@@ -16,7 +16,7 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.ledger_address import LedgerAddress
-from tests.workflows.deaths import a_record, dead_producers, killed_producers
+from tests.lifecycles.deaths import a_record, dead_producers, killed_producers
 
 
 async def create_queued(store: Store, clock: Clock, run_id: str) -> None:
@@ -99,18 +99,18 @@ async def test_a_record_that_breaks_a_rule_is_refused_by_its_name_and_nothing_is
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workflow", [create_queued, create_running])
+@pytest.mark.parametrize("scenario", [create_queued, create_running])
 async def test_a_producer_that_died_anywhere_repeats_its_call_and_finds_one_record(
-    store: Store, clock: FakeClock, workflow: object
+    store: Store, clock: FakeClock, scenario: object
 ) -> None:
-    assert callable(workflow)
+    assert callable(scenario)
     points = 0
-    async for run_id, point in dead_producers(store, clock, workflow):
+    async for run_id, point in dead_producers(store, clock, scenario):
         points += 1
         is_there = run_id in store.read_now(lambda tx, run_id=run_id: tx.runs.get_many([run_id]))  # type: ignore[misc]
         assert is_there is (point.where == "after"), f"half a record at {point}"
 
-        await workflow(store, clock, run_id)
+        await scenario(store, clock, run_id)
 
         assert how_many(store) == points + 1, f"at {point}"
     assert points > 5

@@ -14,6 +14,7 @@ from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.events import EventKind
+from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.flow_progress import TaskChangeKind
@@ -31,6 +32,7 @@ class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
     claim: Claim
     task: Task
     result: bytes
+    last_step: Step | None = None
     # Whether its task may have been saved and woken before.
     may_have_wakes: bool = False
     # The write that ends this run alone, at a given time: used if the batch fails.
@@ -139,7 +141,14 @@ def ending(
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
             tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.SUCCEEDED)
-            tell_campaign(tx, task, now=now, status=TaskStatus.SUCCEEDED, result=one.result)
+            tell_campaign(
+                tx,
+                task,
+                now=now,
+                status=TaskStatus.SUCCEEDED,
+                result=one.result,
+                last_step=one.last_step,
+            )
             if may_be_told(task):
                 tell_requester(
                     tx, task, TaskStatus.SUCCEEDED, run_id=one.claim.run_id, now=now, result=one.result

@@ -177,8 +177,8 @@ UPDATE item_phases
  WHERE task_id = :task_id AND status IN ('running', 'paused');
 
 -- name: tell_step_of_item
--- The step that the task of an item saved last. A newer one stays: this may be written late, by a worker that was
--- frozen.
+-- The step that the task of an item saved last.
+-- A newer one stays: a worker that was frozen may write this late.
 UPDATE item_phases
    SET last_action = :name, last_action_at = :saved_at, updated_at = :now
  WHERE task_id = :task_id AND status IN ('running', 'paused')

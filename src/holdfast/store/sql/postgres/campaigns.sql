@@ -123,8 +123,8 @@ UPDATE item_phases
    AND item_phases.status IN ('running', 'paused');
 
 -- name: tell_step_of_item_many
--- The steps that the tasks of several items saved last. A newer one stays: this may be written late, by a worker that
--- was frozen.
+-- The steps that the tasks of several items saved last.
+-- A newer one stays: a worker that was frozen may write this late.
 -- Only: one statement for all rows, which locks them in a fixed order first, so that two cannot deadlock.
 WITH held AS MATERIALIZED (
   SELECT campaign_id, phase, place FROM item_phases

@@ -245,13 +245,13 @@ class StepRunner:
         found = self._past.find(doing.key)
         if found is None:
             return False, None
-        last = self._live.last_step
-        if last is None or found.seq > last.seq:
-            self._live.last_step = found
         if found.input_digest is not None and not self._live.sealing.is_same(
             found.input_digest, doing.digest, "step", doing.name
         ):
             raise Drift(f"step {doing.name}", "it was done before with other arguments")
+        last = self._live.last_step
+        if last is None or found.seq > last.seq:
+            self._live.last_step = found
         return True, self.result_of(doing, found.result)
 
     def result_of(self, doing: StepCall, stored: bytes) -> Any:

@@ -315,6 +315,17 @@ def test_the_documents_of_agents_and_batches_equal_their_files(
         assert msgspec.json.decode(row["progress_json"]) == file("progress", f"{row['batch_id']}.json")
 
 
+def test_a_batch_finds_its_items_through_an_index(quick_path: Path) -> None:
+    store = SqliteStore(quick_path / "ledger.db", clock=FakeClock())
+    with closing(connect_beside(quick_path / "ledger.db")) as connection:
+        rows = list(connection.execute("EXPLAIN QUERY PLAN SELECT * FROM batch_progress"))
+    store.close()
+
+    of_items = [str(row[3]) for row in rows if str(row[3]).startswith(("SEARCH member", "SEARCH one_of"))]
+    assert len(of_items) == 3
+    assert all("campaign_items_by_batch (campaign_id=? AND batch=?)" in one for one in of_items), of_items
+
+
 def test_a_secret_in_a_result_is_shown_in_no_view(store: Store, clock: FakeClock, ask: Ask) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2  # made up
     campaign = begin(store, clock, [Item(id="repo-001", fields={"token": secret})])

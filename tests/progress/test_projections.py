@@ -645,6 +645,7 @@ def test_a_writer_that_is_killed_leaves_no_half_file(quick_path: Path, home: Pat
             "item_phases_by_status (campaign_id=? AND phase=? AND status=? AND place>?)",
         ),
         ("failures_by_day", "item_phases_by_status (campaign_id=? AND phase=? AND status=?)"),
+        ("failures_between", "item_phases_by_status (campaign_id=? AND phase=? AND status=?)"),
         ("begun_phases_of_items", "campaign_items_by_id (campaign_id=? AND item_id=?)"),
         ("items_of_batch", "campaign_items_by_batch (campaign_id=? AND batch=? AND place>?)"),
     ],

@@ -141,6 +141,41 @@ def test_the_category_follows_what_lies_in_the_folder(quick_path: Path) -> None:
     }
 
 
+def bare(folder: Path) -> Path:
+    """As `git init --bare` makes it."""
+    tree(folder, {"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\tbare = true\n"})
+    for name in ("objects", "refs"):
+        (folder / name).mkdir()
+    # What is in it is no item of its own.
+    tree(folder / "hooks", {"setup.py": ""})
+    return folder
+
+
+def test_bare_repositories_are_told_and_are_no_items(quick_path: Path) -> None:
+    repository(quick_path / "one", {})
+    (quick_path / "mirrors").mkdir()
+    shop = bare(quick_path / "mirrors" / "shop.git")
+    skipped: list[Path] = []
+
+    items = find_items(quick_path, artifacts=quick_path, now=NOW, on_bare=skipped.append)
+
+    assert [item.id for item in items] == ["one"]
+    assert skipped == [shop]
+
+
+@pytest.mark.parametrize("where", ["shop.git", "."])
+def test_a_folder_with_nothing_but_bare_repositories_says_how_to_analyse_them(
+    quick_path: Path, where: str
+) -> None:
+    shop = bare(quick_path / "shop.git")
+
+    with pytest.raises(BadInput) as refused:
+        find_items(quick_path / where if where == "." else shop, artifacts=quick_path, now=NOW)
+
+    assert "1 bare repository" in str(refused.value)
+    assert f"git clone {shop}" in str(refused.value)
+
+
 @pytest.mark.parametrize("folder", ["empty", "missing", "file"])
 def test_a_folder_without_items_is_refused(quick_path: Path, folder: str) -> None:
     (quick_path / "empty").mkdir()

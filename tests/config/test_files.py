@@ -214,6 +214,39 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ),
         ("[store]\nseal = 'some'", "store.seal in HOME/holdfast.toml, line 2, is 'some': write which values"),
         (
+            "[agents.a]\ncommand = ['x']\nstdin = 'pipe'",
+            "agents.a.stdin in HOME/holdfast.toml, line 3, is 'pipe': write what a command reads",
+        ),
+        (
+            "[policies]\napproval.effects = ['keyed', 'boom']",
+            (
+                "policies.approval.effects in HOME/holdfast.toml, line 2, is ['keyed', 'boom']: "
+                "each must be one of keyed, opaque, verifiable"
+            ),
+        ),
+        (
+            "[policies]\nquiet_hours.let_through = ['fatal', 3]",
+            "is ['fatal', 3]: each must be one of info, warning, critical",
+        ),
+        ("[policies]\nretention.python = 'many'", "is {'python': 'many'}: a number at python is needed"),
+        ("[policies]\nretention.python = 0", "a number of at least 1.0 at python is needed"),
+        (
+            "[alerts.a]\ncondition = 'failed_count > 3'\nseverity = 'fatal'",
+            "alerts.a.severity in HOME/holdfast.toml, line 3, is 'fatal': write `info`, `warning` or `crit",
+        ),
+        (
+            "[workflows.release.nodes]\nbuild.task = 'a'\ntest.task = 'b'\ntest.priority = 99",
+            ": a whole number of at most 9 at test.priority is needed",
+        ),
+        (
+            "[workflows.release.nodes]\nbuild.task = 'a'\nbuild.need = ['b']",
+            (
+                ": it has no key need: remove that key, or correct its name; "
+                "the keys there are task, args, needs, goal, priority"
+            ),
+        ),
+        ("[workflows.release.nodes]\nbuild.needs = ['b']", ": task must be set in build"),
+        (
             "[store]\nkey_command = 'kms'",
             "store.key_command in HOME/holdfast.toml, line 2, is 'kms': a list is needed: write [\"kms\"]",
         ),

@@ -80,6 +80,18 @@ def test_the_list_is_a_file_of_items(run: Run, home: Path, folder: Path, tmp_pat
     assert (made.status, made.json["added"]) == (0, 3)
 
 
+def test_bare_repositories_are_skipped_aloud(run: Run, folder: Path) -> None:
+    mirror = folder / "mirror.git"
+    subprocess.run(["git", "clone", "--quiet", "--bare", str(folder / "one"), str(mirror)], check=True)
+
+    called = run("campaign", "analyse", str(folder), "--list")
+
+    assert "mirror" not in called.out
+    assert f"skipped 1 bare repository without files to look at; analyse a clone: git clone {mirror}" in (
+        called.err
+    )
+
+
 def test_a_detached_analysis_waits_for_a_worker(run: Run, folder: Path) -> None:
     called = run("campaign", "analyse", str(folder), "--detach", "--name", "later", "--json")
 

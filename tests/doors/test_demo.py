@@ -205,6 +205,25 @@ def test_the_store_of_the_environment_is_never_played_with(
     assert places == [None]
 
 
+def test_more_kills_than_a_small_folder_can_show_are_refused_before_anything_starts(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        project = tmp_path / "folder" / name
+        project.mkdir(parents=True)
+        (project / "setup.py").touch()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkdtemp", lambda **_: pytest.fail("a ledger was made"))
+        patch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
+        called = run("demo", "--folder", str(tmp_path / "folder"), "--kills", "8", "--keep")
+
+    assert called.status == 2
+    assert "--kills" in called.err
+    assert "2 items" in called.err
+    assert "at most 7" in called.err
+
+
 # --- the proof itself
 
 

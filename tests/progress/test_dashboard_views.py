@@ -288,8 +288,42 @@ def test_the_states_of_agents_and_the_progress_of_batches_are_documents(
                 "failed": 0,
             },
         },
+        "repos": [f"repo-{number:03d}" for number in range(1, 11)],
     }
     assert batches["batch-001"]["updated_at"] == "2026-02-28T10:15:00.000000Z"
+
+
+def test_the_documents_of_agents_and_batches_equal_their_files(
+    store: Store, clock: FakeClock, ask: Ask, tmp_path: Path
+) -> None:
+    seed_campaign(store, clock)
+    agents = ask("SELECT * FROM agent_states")
+    batches = ask("SELECT * FROM batch_progress")
+    rebuild(tmp_path, store, clock)
+
+    def file(*names: str) -> object:
+        return msgspec.json.decode(tmp_path.joinpath("state", *names).read_bytes())
+
+    assert len(agents) == 200
+    for row in agents:
+        name = f"{row['agent_id'].removesuffix('-analyzer')}.state.json"
+        assert msgspec.json.decode(row["state_json"]) == file("agent-states", name)
+    # A batch has a file once one of its items has begun.
+    begun = [row for row in batches if row["batch_id"] <= "batch-020"]
+    assert len(begun) == 20
+    for row in begun:
+        assert msgspec.json.decode(row["progress_json"]) == file("progress", f"{row['batch_id']}.json")
+
+
+def test_a_batch_finds_its_items_through_an_index(quick_path: Path) -> None:
+    store = SqliteStore(quick_path / "ledger.db", clock=FakeClock())
+    with closing(connect_beside(quick_path / "ledger.db")) as connection:
+        rows = list(connection.execute("EXPLAIN QUERY PLAN SELECT * FROM batch_progress"))
+    store.close()
+
+    of_items = [str(row[3]) for row in rows if str(row[3]).startswith(("SEARCH member", "SEARCH one_of"))]
+    assert len(of_items) == 3
+    assert all("campaign_items_by_batch (campaign_id=? AND batch=?)" in one for one in of_items), of_items
 
 
 def test_a_secret_in_a_result_is_shown_in_no_view(store: Store, clock: FakeClock, ask: Ask) -> None:

@@ -10,8 +10,9 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,36 @@ def test_a_rebuild_makes_the_same_files_as_following_did(store: Store, clock: Fa
     assert tree_of(home) == followed
     assert rebuilt.campaigns == 1
     assert rebuilt.files >= len(followed)
+
+
+def test_the_log_of_a_day_names_its_own_failures_the_newest_of_them(
+    store: Store, clock: FakeClock, home: Path
+) -> None:
+    campaign = begin(store, clock, seed_items()[:130])
+    day = clock.now()
+    first, second, third = (f"{day + timedelta(days=number):%Y-%m-%d}" for number in range(3))
+    for place in range(120):
+        clock.set(day + timedelta(days=place // 60, seconds=place % 60))
+        end(store, clock, campaign, [place], failure=Failure(kind="OSError", message=f"no disk {place}"))
+    clock.set(day + timedelta(days=2))
+    end(store, clock, campaign, [120], failure=Failure(kind="OSError", message="no disk 120"))
+    write(store, clock, home)
+
+    def failures(name: str) -> list[str]:
+        text = (home / "state" / "memory" / f"{name}.md").read_text()
+        return text.split("## Failures\n\n")[1].splitlines()
+
+    rest = "- and 10 earlier in analysis: holdfast campaign items rd-os --phase analysis --status failed"
+    assert failures(first) == [rest, *_named(range(10, 60))]
+    assert failures(second) == [rest, *_named(range(70, 120))]
+    assert failures(third) == _named([120])
+
+
+def _named(places: Iterable[int]) -> list[str]:
+    return [
+        f"- 00:00:{place % 60:02d} repo-{place + 1:03d} analysis: OSError: no disk {place}"
+        for place in places
+    ]
 
 
 @pytest.mark.parametrize("is_mended", [True, False], ids=["mended", "failed again"])
@@ -614,6 +645,7 @@ def test_a_writer_that_is_killed_leaves_no_half_file(quick_path: Path, home: Pat
             "item_phases_by_status (campaign_id=? AND phase=? AND status=? AND place>?)",
         ),
         ("failures_by_day", "item_phases_by_status (campaign_id=? AND phase=? AND status=?)"),
+        ("failures_between", "item_phases_by_status (campaign_id=? AND phase=? AND status=?)"),
         ("begun_phases_of_items", "campaign_items_by_id (campaign_id=? AND item_id=?)"),
         ("items_of_batch", "campaign_items_by_batch (campaign_id=? AND batch=? AND place>?)"),
     ],

@@ -270,6 +270,34 @@ def test_how_far_tasks_are_is_noted_and_ends_are_not_overwritten(store: Store, c
 
 
 @pytest.mark.parametrize("count", [1, 3])
+def test_the_step_that_a_task_saved_last_is_told_unless_a_newer_one_is_known(
+    store: Store, count: int
+) -> None:
+    filled(store, *(a_row(place) for place in range(count)))
+    for place in range(count):
+        start(store, a_row(place), f"task_{place}")
+
+    def tell(name: str, minutes: int) -> ItemPhase:
+        steps = {f"task_{place}": (name, later(minutes=minutes)) for place in range(count)}
+        store.write_now(
+            lambda tx: tx.item_phases.tell_steps(steps | {"task_gone": ("x", LATER)}, now=later(minutes=9))
+        )
+        return row_at(store, count - 1)
+
+    first, second = tell("scan", 1), tell("map", 3)
+    late = tell("scan", 2)
+    done = msgspec.structs.replace(late, status=ItemStatus.DONE, last_action="write", last_action_at=LATER)
+    store.write_now(lambda tx: tx.item_phases.end([done], now=LATER))
+    after = tell("late", 8)
+
+    assert (first.last_action, first.last_action_at) == ("scan", later(minutes=1))
+    assert first.updated_at == later(minutes=9)
+    assert (second.last_action, second.last_action_at) == ("map", later(minutes=3))
+    assert late == second
+    assert (after.last_action, after.last_action_at, after.updated_at) == ("write", LATER, LATER)
+
+
+@pytest.mark.parametrize("count", [1, 3])
 def test_an_item_that_starts_anew_forgets_how_far_it_was(store: Store, count: int) -> None:
     rows = [a_row(place) for place in range(count)]
     filled(store, *rows)

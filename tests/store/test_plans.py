@@ -112,6 +112,7 @@ MAY_SORT = {
     "carriers_of_campaign",
     "count_interruptions",
     "effects_of_tasks",
+    "failures_between",
     "failures_by_day",
     "item_phases_of_tasks",
     "items_by_ids",

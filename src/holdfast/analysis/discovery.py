@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
 _DAY_S = 86_400
+# What git itself looks for in a repository without a working tree.
+_BARE = frozenset({"HEAD", "config", "objects", "refs"})
 
 # The first rule that fits: which names in the top folder show what an item is.
 _CATEGORIES: tuple[tuple[str, frozenset[str]], ...] = (
@@ -46,15 +49,23 @@ class FoundFolder(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str]
 
 
-def find_items(folder: Path, *, artifacts: Path, now: datetime) -> list[Item]:
+def find_items(
+    folder: Path, *, artifacts: Path, now: datetime, on_bare: Callable[[Path], None] = lambda _path: None
+) -> list[Item]:
     """The items in a folder. Raises BadInput if there are none, or if it cannot be read.
+
+    `on_bare` is told of each bare repository: it has commits, but no files to look at, so it is no item.
 
     Priority by size and time: P0 has 100 files or more and one that changed within 90 days, P1 has 20 or more
     and one that changed within a year, P3 has no file that changed within three years, P2 is the rest. For
     installed packages, whose files have the time of their installation, by size alone: 300, 100 and 20 files.
     """
-    items, taken = [], set[str]()
+    items, taken, bare = [], set[str](), list[Path]()
     for found in _folders_in(folder.absolute()):
+        if _is_bare(found):
+            bare.append(found.path)
+            on_bare(found.path)
+            continue
         is_package = os.fsencode(found.path).endswith(DIST_INFO)
         name = found.path.name
         if is_package:
@@ -69,6 +80,10 @@ def find_items(folder: Path, *, artifacts: Path, now: datetime) -> list[Item]:
                 fields=fields,
             )
         )
+    if not items and bare:
+        raise BadInput(
+            "folder", f"there is nothing to analyse in {one_line(str(folder))}, but {bare_in_words(bare)}"
+        )
     if not items:
         raise BadInput(
             "folder",
@@ -78,12 +93,20 @@ def find_items(folder: Path, *, artifacts: Path, now: datetime) -> list[Item]:
     return sorted(items, key=lambda item: (item.priority, item.id))
 
 
+def bare_in_words(bare: Sequence[Path]) -> str:
+    """What they are, why they are no items, and how to analyse the first of them."""
+    count = "1 bare repository" if len(bare) == 1 else f"{len(bare):,} bare repositories"
+    first = shlex.quote(one_line(str(bare[0]), 4096))
+    return f"{count} without files to look at; analyse a clone: git clone {first}"
+
+
 def _folders_in(folder: Path) -> Iterator[FoundFolder]:
+    """Items and bare repositories."""
     try:
         top = FoundFolder(path=folder, names=_names_in(folder))
     except OSError as error:
         raise BadInput("folder", f"{one_line(str(folder))}: {error.strerror}") from error
-    if ".git" in top.names:
+    if ".git" in top.names or _is_bare(top):
         yield top
         return
     waiting, looked_at = [(top, 0)], 0
@@ -101,7 +124,7 @@ def _folders_in(folder: Path) -> Iterator[FoundFolder]:
             except OSError:  # it is analysed all the same, and fails with the reason
                 yield FoundFolder(path=place, names=frozenset())
                 continue
-            if _is_item(found):
+            if _is_item(found) or _is_bare(found):
                 yield found
             elif depth + 1 < MAX_DEPTH and not name.startswith("."):
                 waiting.append((found, depth + 1))
@@ -116,6 +139,10 @@ def _is_item(found: FoundFolder) -> bool:
     if found.path.name.endswith(".dist-info"):
         return "METADATA" in found.names
     return ".git" in found.names or any(map(is_manifest, found.names)) or "setup.py" in found.names
+
+
+def _is_bare(found: FoundFolder) -> bool:
+    return found.names >= _BARE and ".git" not in found.names
 
 
 def item_id_of(name: str, path: Path, taken: set[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.analysis.discovery import find_items, item_id_of
+from holdfast.analysis.discovery import bare_in_words, find_items, item_id_of
 from holdfast.analysis.findings import AnalysisFindings, findings_in
 from holdfast.analysis.progress import PhaseCounts, phase_counts
 from holdfast.analysis.report import PAGE_NAME
@@ -113,7 +113,10 @@ def analyse_folder(
     call: Invocation = context.obj
     name = campaign or f"{item_id_of(folder.absolute().name or 'root', folder.absolute(), set())}-analysis"
     place = call.settings.home / "artifacts" / name if artifacts is None else artifacts
-    found = find_items(folder, artifacts=place, now=call.clock.now())
+    bare: list[Path] = []
+    found = find_items(folder, artifacts=place, now=call.clock.now(), on_bare=bare.append)
+    if bare:
+        call.output.say(f"skipped {bare_in_words(bare)}")
     if only_list:
         for item in found:
             _print_item(call.output, item)

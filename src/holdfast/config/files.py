@@ -233,7 +233,7 @@ class _Reading:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise refusal(key, value, expected(key, str(error), value), self._where_is(key)) from error
+            raise refusal(key, value, expected(key, str(error), value, kind), self._where_is(key)) from error
 
     def _where_is(self, key: str) -> str:
         """The source of a key, with its line if a document sets it."""

@@ -52,7 +52,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "no_progress_for_minutes",
         _CAMPAIGN,
-        "Since an item last started, went on to a stage or ended; since the start if none has",
+        "Since an item last started, saved a step, went on to a stage or ended; since the start if none has",
     ),
     Figure(
         "agent_heartbeat_age_minutes",

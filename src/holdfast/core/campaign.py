@@ -27,6 +27,7 @@ from holdfast.core.transitions import CampaignStatus, ItemStatus
 MAX_ITEMS = 10_000_000
 MAX_PHASES = 20
 MAX_STAGES = 100
+MAX_ACTION_CHARS = 200
 MAX_CONCURRENCY = 100_000
 MAX_BATCH_SIZE = 10_000
 MAX_ITEM_BYTES = 64 * 1024
@@ -190,7 +191,7 @@ class ItemPhase(msgspec.Struct, frozen=True, kw_only=True):
     items_total: int | None = None
     items_done: int | None = None
     items_failed: int | None = None
-    # The last step of the last turn that ended.
+    # The step that was saved last: told every few seconds, and when a turn or the task ends.
     last_action: str | None = None
     last_action_at: datetime | None = None
     # It was paused with its campaign, and goes on with it.
@@ -236,6 +237,11 @@ def stage_progress(plan: Plan) -> ItemProgress:
     return ItemProgress(
         stage=None if stage is None else redact_name(stage), percent=100 * done // len(plan.items)
     )
+
+
+def action_of(step: str) -> str:
+    """The name of a step as an item shows it."""
+    return redact_name(step)[:MAX_ACTION_CHARS]
 
 
 def batch_name(number: int) -> str:

@@ -26,7 +26,7 @@ from holdfast.analysis.tasks import ANALYSIS_STEPS, REPORT_STEPS
 from holdfast.app import Settings, open_reader
 from holdfast.config import HOME_VARIABLE, LEDGER_NAME, STORE_VARIABLE, MemoryPlace, SqlitePlace, StorePlace
 from holdfast.core.clock import SystemClock
-from holdfast.core.errors import HoldfastError, NoLedger, Refused, SettingsError
+from holdfast.core.errors import BadInput, HoldfastError, NoLedger, Refused, SettingsError
 from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.demo.process import CONCURRENCY, DemoReport
 from holdfast.demo.proof import ProofLine, prove
@@ -81,16 +81,19 @@ def kill_and_resume(
 ) -> Iterator[tuple[DemoView, Settings]]:
     """Run the demo. Without a place it uses a temporary directory, and removes it after the block."""
     began_at = time.monotonic()
+    # Only their number counts here: each process finds them itself.
+    found = find_items(folder, artifacts=folder, now=SystemClock().now())[:items]
+    steps_of_item = len(ANALYSIS_STEPS) + len(REPORT_STEPS)
+    _refuse_too_many(kills, items=len(found), steps_of_item=steps_of_item)
     with _settings(place, keep=keep, progress=progress) as settings:
         owner = f"demo-{secrets.token_hex(4)}"
-        found = find_items(folder, artifacts=settings.home / "artifacts", now=SystemClock().now())[:items]
         progress.say(
             f"{len(found):,} items in {folder}: each is analysed in {len(ANALYSIS_STEPS)} steps or more, "
             f"then reported on, {CONCURRENCY} at once"
         )
         if pause_s:
             progress.say(f"each step rests up to {pause_s:g} s after its work, so that you can watch")
-        total = len(found) * (len(ANALYSIS_STEPS) + len(REPORT_STEPS))
+        total = len(found) * steps_of_item
         follower = _Follower(progress)
         killed_pids, killed_after = [], []
         for number in range(1, kills + 1):
@@ -100,7 +103,13 @@ def kill_and_resume(
                 process.kill()
                 status = process.wait()
                 if status != -signal.SIGKILL:
-                    raise HoldfastError(f"process {process.pid} ended by itself (status {status})")
+                    why = (
+                        f": all was done before kill {number} of {kills}; "
+                        "name fewer --kills, more --items or a longer --pause"
+                    )
+                    raise HoldfastError(
+                        f"process {process.pid} ended by itself (status {status}){'' if status else why}"
+                    )
             killed_pids.append(process.pid)
             killed_after.append(follower.steps)
             progress.say(f"process {process.pid} killed by SIGKILL: {follower.words()}")
@@ -215,6 +224,18 @@ class _Process:
 
     def wait(self) -> int:
         return self._process.wait()
+
+
+def _refuse_too_many(kills: int, *, items: int, steps_of_item: int) -> None:
+    """Between two kills there must be a step for each item that is worked on at once, so that the last
+    process still finds work."""
+    most = items * steps_of_item // min(items, CONCURRENCY) - 1
+    if kills > most:
+        raise BadInput(
+            "--kills",
+            f"{items:,} {'item has' if items == 1 else 'items have'} too few steps for {kills} kills, at "
+            f"most {most} can be shown: --kills {most}, or name a --folder with more items",
+        )
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import BadInput
 from holdfast.core.events import Event
 from holdfast.core.progress import SPAN, CountKind, ItemCounts, Tally, batch_key, counts_of, noun_of
-from holdfast.core.transitions import CampaignStatus, ItemStatus
+from holdfast.core.transitions import CampaignStatus
 from holdfast.engine.campaigns.documents import read_phase_document
 from holdfast.engine.campaigns.report import counts_by
 from holdfast.progress import file_documents as documents
@@ -251,7 +251,7 @@ class CampaignFiles:
         return documents.batch_document(campaign, number, counts, [(one.id, one.priority) for one in items])
 
     def _write_days(self, *, is_first: bool) -> None:
-        counts, done, failed, failures, events = self._ledger.read_now(self._read_days)
+        counts, done, failed, events = self._ledger.read_now(self._read_days)
         known = {day for by_day in [*done, *failed] for day in by_day} | {
             documents.day_of(event.at) for event in events
         }
@@ -281,10 +281,15 @@ class CampaignFiles:
                 and self._tree.read(self._campaign.name, "memory", name)
             ):
                 continue
+            failures = self._ledger.read_now(partial(self._failures_on, day))
             text = documents.day_in_words(
                 summary,
                 [event for event in events if documents.day_of(event.at) == day],
-                [one for one in failures if documents.day_of(one[0]) == day],
+                failures,
+                earlier={
+                    phase.name: failed[number].get(day, 0) - sum(one[2] == phase.name for one in failures)
+                    for number, phase in enumerate(self._campaign.spec.phases)
+                },
             )
             self.written += self._tree.write(text.encode(), self._campaign.name, "memory", name)
 
@@ -301,15 +306,19 @@ class CampaignFiles:
                 by_day[day] = by_day.get(day, 0) + tallies.get(Tally.DONE.value, 0)
             done.append(by_day)
         failed = [tx.item_changes.failures_by_day(campaign.id, number) for number in numbers]
-        failures = []
+        events: list[Event] = tx.item_changes.events(campaign.id, limit=_MOST_EVENTS)
+        return counts, done, failed, events
+
+    def _failures_on(self, day: date, tx: Tx) -> list[tuple[datetime, str, str, str]]:
+        """The newest failures of a day, in the order in which they happened."""
+        campaign, failures = self._campaign, []
         for number, phase in enumerate(campaign.spec.phases):
-            rows = tx.item_changes.in_status(campaign.id, number, ItemStatus.FAILED, limit=_MOST_FAILURES)
+            rows = tx.item_changes.failures_on(campaign.id, number, day, limit=_MOST_FAILURES)
             failures += [
                 (one.at.ended_at or one.at.updated_at, one.item_id, phase.name, one.at.error or "")
                 for one in rows
             ]
-        events: list[Event] = tx.item_changes.events(campaign.id, limit=_MOST_EVENTS)
-        return counts, done, failed, sorted(failures), events
+        return sorted(failures)[-_MOST_FAILURES:]
 
     # --- reports, logs, snapshots
 

@@ -292,9 +292,14 @@ def log_line(campaign: Campaign, one: ChangedItem) -> LogDocument | None:
 
 
 def day_in_words(
-    summary: DaySummary, events: Sequence[Event], failures: Sequence[tuple[datetime, str, str, str]]
+    summary: DaySummary,
+    events: Sequence[Event],
+    failures: Sequence[tuple[datetime, str, str, str]],
+    *,
+    earlier: Mapping[str, int],
 ) -> str:
-    """`memory/<day>.md`. A failure is its time, item, phase and error."""
+    """`memory/<day>.md`. A failure is its time, item, phase and error; `earlier` counts, by phase,
+    those of the day that are left out."""
     lines = [f"# {summary.date}", "", f"Campaign {summary.campaign}", ""]
     for name, one in summary.phases.items():
         lines.append(
@@ -306,6 +311,12 @@ def day_in_words(
         lines += [f"- {_clock(event.at)} {event.kind.value}{_facts(event)}" for event in events[-MOST_LINES:]]
     if failures:
         lines += ["", "## Failures", ""]
+        lines += [
+            f"- and {count} earlier in {phase}: "
+            f"holdfast campaign items {summary.campaign} --phase {phase} --status failed"
+            for phase, count in earlier.items()
+            if count > 0
+        ]
         lines += [
             f"- {_clock(at)} {item_id} {phase}: {plain_line(error, _MAX_LINE_CHARS)}"
             for at, item_id, phase, error in failures

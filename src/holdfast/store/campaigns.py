@@ -25,7 +25,7 @@ from holdfast.store.rows.campaigns import (
     row_from_item_progress,
     row_from_phase,
 )
-from holdfast.store.rows.reading import encode
+from holdfast.store.rows.reading import encode, micros_of
 from holdfast.store.tasks import LAST, resolve
 
 if TYPE_CHECKING:
@@ -205,12 +205,19 @@ class ItemPhaseTable:
         return [item_phase_from_row(row) for row in found]
 
     def end(self, ended: Sequence[ItemPhase], *, now: datetime) -> None:
-        """They have ended, each with its status, summary and error; this transaction holds them."""
+        """They have ended, each with its status, summary, error and last action, and are held here."""
         self._sql.many(
             "end_item_phase",
             [
                 _key(one)
-                | {"to": one.status.value, "summary": one.summary, "error": one.error, "now": to_micros(now)}
+                | {
+                    "to": one.status.value,
+                    "summary": one.summary,
+                    "error": one.error,
+                    "last_action": one.last_action,
+                    "last_action_at": micros_of(one.last_action_at),
+                    "now": to_micros(now),
+                }
                 for one in ended
             ],
         )
@@ -221,6 +228,20 @@ class ItemPhaseTable:
         self._sql.many(
             "note_item_phase",
             [row_from_item_progress(task_id, one) | {"now": at} for task_id, one in sorted(news.items())],
+        )
+
+    def tell_steps(self, steps: Mapping[str, tuple[str, datetime]], *, now: datetime) -> None:
+        """The step that each of these tasks saved last, and when, by task id.
+
+        The caller need not hold the runs: a newer step stays, and so do items that have ended.
+        """
+        at = to_micros(now)
+        self._sql.many(
+            "tell_step_of_item",
+            [
+                {"task_id": task_id, "name": name, "saved_at": to_micros(saved_at), "now": at}
+                for task_id, (name, saved_at) in sorted(steps.items())
+            ],
         )
 
     def reopen(self, one: ItemPhase, *, now: datetime) -> None:

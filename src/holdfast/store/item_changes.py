@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.campaign import ItemPhase
-from holdfast.core.clock import from_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.events import Event
 from holdfast.core.transitions import ItemStatus
 from holdfast.store.contract import Row
@@ -79,6 +79,18 @@ class ItemChangeTable:
         params = {"campaign_id": campaign_id, "phase": phase, "limit": limit}
         found = self._sql.all("failures_by_day", params)
         return {date(1970, 1, 1) + timedelta(days=int(row[0])): int(row[1]) for row in found}
+
+    def failures_on(self, campaign_id: str, phase: int, day: date, *, limit: int) -> list[ChangedItem]:
+        """Items that are failed now and failed on this day (in UTC), the newest first."""
+        begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        params = {
+            "campaign_id": campaign_id,
+            "phase": phase,
+            "since": to_micros(begin),
+            "until": to_micros(begin + timedelta(days=1)),
+            "limit": limit,
+        }
+        return [_changed_item(row) for row in self._sql.all("failures_between", params)]
 
     def events(self, campaign_id: str, *, limit: int) -> list[Event]:
         """The last events of the campaign itself, oldest first."""

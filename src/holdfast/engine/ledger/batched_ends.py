@@ -16,6 +16,7 @@ from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.flow import TaskChangeKind
 from holdfast.core.session import may_be_told
+from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_wakes, tell_campaign, tell_family, tell_flow
@@ -31,6 +32,7 @@ class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
     claim: Claim
     task: Task
     result: bytes
+    last_step: Step | None = None
     # Whether its task may have been saved and woken before.
     may_have_wakes: bool = False
     # The write that ends this run alone, at a given time: used if the batch fails.
@@ -139,7 +141,14 @@ def ending(
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
             tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=TaskStatus.SUCCEEDED)
-            tell_campaign(tx, task, now=now, status=TaskStatus.SUCCEEDED, result=one.result)
+            tell_campaign(
+                tx,
+                task,
+                now=now,
+                status=TaskStatus.SUCCEEDED,
+                result=one.result,
+                last_step=one.last_step,
+            )
             if may_be_told(task):
                 from holdfast.engine.ledger.updates import tell_requester
 

@@ -12,12 +12,13 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.campaign import Campaign, ItemPhase, ItemProgress
+from holdfast.core.campaign import Campaign, ItemPhase, ItemProgress, action_of
 from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import TaskId
 from holdfast.core.progress import TALLY_OF, CountKind, Tally, batch_key, noun_of, span_of
 from holdfast.core.redaction import redact_json
+from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CampaignStatus, ItemStatus, TaskStatus
 from holdfast.engine.ledger.item_slots import take_free
@@ -50,6 +51,7 @@ class ItemChange(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus | None = None
     result: bytes | None = None
     failure: Failure | None = None
+    last_step: Step | None = None
 
 
 def settle_items(tx: Tx, campaign_id: str, changes: list[ItemChange]) -> None:
@@ -144,6 +146,11 @@ def moved_campaign(
 
 
 def _ended(before: ItemPhase, change: ItemChange) -> ItemPhase:
+    last = change.last_step
+    if last is not None and (before.last_action_at is None or before.last_action_at <= last.ended_at):
+        before = msgspec.structs.replace(
+            before, last_action=action_of(last.name), last_action_at=last.ended_at
+        )
     if change.status is TaskStatus.SUCCEEDED:
         summary = summary_of(change.result)
         return msgspec.structs.replace(before, status=ItemStatus.DONE, summary=summary, error=None)

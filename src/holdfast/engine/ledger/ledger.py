@@ -25,6 +25,7 @@ from holdfast.core.redaction import redact, redact_name
 from holdfast.core.retention import DEFAULT_RETENTION as DEFAULT_RETENTION
 from holdfast.core.run import TASK_STATUS_OF, Queue, RunOutcome, RunRecord
 from holdfast.core.session import may_be_told
+from holdfast.core.step import Step
 from holdfast.core.task import (
     Failure,
     Progress,
@@ -327,11 +328,12 @@ def end_task(
     now: datetime,
     retention: timedelta,
     task: Task | None = None,
+    last_step: Step | None = None,
 ) -> None:
     """End the task with its last run, in the same transaction.
 
     A worker passes the task that came with its claim: it is usually still running, and need not be read
-    again.
+    again. The worker also knows the last step.
     """
     to = TASK_STATUS_OF[outcome.status]
     tx.emit(EventKind.RUN_ENDED, run.id, at=now, task_id=run.task_id, status=outcome.status.value)
@@ -351,7 +353,9 @@ def end_task(
     if task.flow_id is not None:
         is_blocked = _is_blocked(tx, task, to)
         tell_flow(tx, task, TaskChangeKind.ENDED, now=now, status=to, is_blocked=is_blocked)
-    tell_campaign(tx, task, now=now, status=to, result=outcome.result, failure=outcome.failure)
+    tell_campaign(
+        tx, task, now=now, status=to, result=outcome.result, failure=outcome.failure, last_step=last_step
+    )
     if may_be_told(task):
         from holdfast.engine.ledger.updates import tell_requester
 
@@ -390,14 +394,17 @@ def tell_campaign(
     status: TaskStatus | None = None,
     result: bytes | None = None,
     failure: Failure | None = None,
+    last_step: Step | None = None,
 ) -> None:
     """Move the item of a task, if it does one of a campaign, before this transaction commits. `status` is the
-    end of the task; without it the task was reopened."""
+    end of the task; without it the task was reopened. `last_step` was saved last, if known."""
     if task.campaign_id is None:
         return
     from holdfast.engine.ledger.campaign_progress import ItemChange, settle_items  # few scripts have any
 
-    change = ItemChange(task_id=task.id, at=now, status=status, result=result, failure=failure)
+    change = ItemChange(
+        task_id=task.id, at=now, status=status, result=result, failure=failure, last_step=last_step
+    )
     tx.before_commit(task.campaign_id, settle_items, change)
 
 
@@ -414,12 +421,12 @@ def tell_item_progress(
     """Keep how far the task of an item is; costs a task without a campaign one comparison."""
     if task.campaign_id is None:
         return
-    from holdfast.core.campaign import ItemProgress, stage_progress
+    from holdfast.core.campaign import ItemProgress, action_of, stage_progress
     from holdfast.engine.ledger.campaign_progress import ItemChange, settle_items
 
     news = ItemProgress() if plan is None else stage_progress(plan)
     if last_action is not None:
-        news = news.then(ItemProgress(last_action=redact_name(last_action)[:200], last_action_at=now))
+        news = news.then(ItemProgress(last_action=action_of(last_action), last_action_at=now))
     if progress is not None:
         news = news.then(ItemProgress(progress=progress))
     if note is not None:

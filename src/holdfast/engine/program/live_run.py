@@ -23,6 +23,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.run import RunRecord
 from holdfast.core.smart_wake import WakeOptions
+from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
 from holdfast.engine.aio.threads import EffectsInThreads
@@ -158,6 +159,10 @@ class LiveRun:
         self.has_children = run.number > 1 or run.fence > 1
         # Saves of pure steps that wait for the next write.
         self._delayed: tuple[Write[object], ...] = ()
+        self._delayed_step: Step | None = None
+        # The step that was saved last, and the one that its item in a campaign shows.
+        self.last_step: Step | None = None
+        self.told_step: Step | None = None
         # The deadline of the whole task; waits end then, too.
         self.deadline: datetime | None = None
         # The time limit of this run here; None if it has none.
@@ -270,6 +275,11 @@ class LiveRun:
         """Whether this run may end in one write with others: there are many, and no pure step waits."""
         return self.place.ends is not None and not self._delayed and self.place.ends.is_crowded()
 
+    @property
+    def step_at_end(self) -> Step | None:
+        """The last step that is saved once the run has ended: pure steps that wait are saved with its end."""
+        return self._delayed_step if self._delayed else self.last_step
+
     async def end(self, good: GoodEnd) -> datetime | None:
         """End this run successfully, in one write with others. Raises as `write` does."""
         assert self.place.ends is not None
@@ -293,12 +303,14 @@ class LiveRun:
         the ledger is away (a full disk, a stopped database), it stays in memory and is retried.
         """
         saves: tuple[Write[object], ...] = ()
+        delayed_step: Step | None = None
         if self._delayed:
             saves, self._delayed = self._delayed, saves
+            delayed_step = self._delayed_step
             write = _all_of(saves, write)
         self.in_flight += 1
         try:
-            return await self.store.write(write)
+            written = await self.store.write(write)
         except ClaimLost as error:
             raise self.give_up(StopReason.CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
@@ -309,6 +321,10 @@ class LiveRun:
             if saves:
                 self._delayed = saves + self._delayed
             raise
+        else:
+            if saves:
+                self.last_step = delayed_step
+            return written
         finally:
             self.landed()
             if not self.in_flight:
@@ -375,9 +391,10 @@ class LiveRun:
         self.tell_stopping()
         return Stopping(why)
 
-    async def delay(self, save: Write[object]) -> None:
+    async def delay(self, step: Step, save: Write[object]) -> None:
         """Save it with the next write, or when MOST_DELAYED have come together."""
         self._delayed += (save,)
+        self._delayed_step = step
         if len(self._delayed) >= MOST_DELAYED:
             await self.write(lambda _tx: None)
 

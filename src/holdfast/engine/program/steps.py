@@ -249,6 +249,9 @@ class StepRunner:
             found.input_digest, doing.digest, "step", doing.name
         ):
             raise Drift(f"step {doing.name}", "it was done before with other arguments")
+        last = self._live.last_step
+        if last is None or found.seq > last.seq:
+            self._live.last_step = found
         return True, self.result_of(doing, found.result)
 
     def result_of(self, doing: StepCall, stored: bytes) -> Any:
@@ -301,6 +304,7 @@ class StepRunner:
         if packed is None and not (claim.is_alone or doing.options.is_pure):
             await live.write(saving_step(step, claim.fence, live.sealing))
             self.saved += 1
+            live.last_step = step
             self._past.put(doing.key, step)
         else:
             await self._save_otherwise(doing, step, packed)
@@ -482,7 +486,7 @@ class StepRunner:
         save = saving_step(step, claim.fence, live.sealing)
         if packed is None and not claim.is_alone:
             if doing.options.is_pure:
-                await self._live.delay(save)
+                await self._live.delay(step, save)
             else:
                 await self._live.write(save)
             return
@@ -494,9 +498,12 @@ class StepRunner:
             live.note_progress(tx, step.ended_at)
 
         await self._live.write(save_with_company)
+        live.last_step = step
 
     def remember(self, doing: StepCall, step: Step, payload: bytes) -> None:
         self.saved += 1
+        if not doing.options.is_pure:
+            self._live.last_step = step
         if step.result is not payload:
             step = msgspec.structs.replace(step, result=payload)
         self._past.put(doing.key, step)

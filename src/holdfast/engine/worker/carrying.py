@@ -14,7 +14,7 @@ from holdfast.core.task import Task
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.journal.scopes import TaskHistory
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.live_run import RunHost
+from holdfast.engine.program.live_run import LiveRun, RunHost
 from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.worker.drain import Drain
 from holdfast.engine.worker.execution import Execution
@@ -47,6 +47,7 @@ class RunCarrier:
         start: Callable[[Coroutine[Any, Any, None]], None],
         on_restart: OnRestart | None,
         on_let_go: OnLetGo,
+        on_left: Callable[[LiveRun], None],
         limits: RunLimits,
     ) -> None:
         """`start` runs a coroutine in the background, until the worker ends; `news` wakes the worker."""
@@ -60,6 +61,7 @@ class RunCarrier:
         self._start = start
         self._on_restart = on_restart
         self._on_let_go = on_let_go
+        self._on_left = on_left
         self._limits = limits
         # Set when the worker begins to run.
         self.host: RunHost | None = None
@@ -122,6 +124,7 @@ class RunCarrier:
         self._unfinished.ended(one)
         was_full = len(self._in_flight) >= self._capacity
         self._in_flight.put_down(one)
+        self._on_left(one.live)
         self._on_let_go(one.claim.task_id, one.execution.ended)
         # A run that must run alone has kept all others waiting.
         if was_full or one.claim.is_alone or self._in_flight.left_over or self._fatal is not None:

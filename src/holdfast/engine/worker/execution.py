@@ -280,6 +280,7 @@ class Execution:
                 claim=live.claim,
                 task=live.task,
                 result=packed.stored,
+                last_step=live.last_step,
                 may_have_wakes=may_have_wakes(live.run),
                 alone=end,
             )
@@ -287,6 +288,7 @@ class Execution:
         else:
             now = live.clock.now()
             ended_at = now if await live.write(end(now)) else None
+        live.told_step = live.last_step
         live.let_go()
         if ended_at is not None and status in _GONE_WRONG and failure is not None:
             _tell_failure(live.task, failure)
@@ -309,6 +311,7 @@ class Execution:
         now: datetime,
     ) -> Write[bool]:
         live, claim = self.live, self.live.claim
+        last_step = live.step_at_end
 
         def end(tx: Tx) -> bool:
             if ending is not None and tx.journal.holds(claim.run_id, claim.task_id, claim.fence):
@@ -317,7 +320,15 @@ class Execution:
                 return isinstance(why_not_ended(tx, claim, status, packed, now=now), Finished)
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
             outcome = RunOutcome(status=status, result=result, failure=failure)
-            end_task(tx, live.run, outcome, now=now, retention=DEFAULT_RETENTION, task=live.task)
+            end_task(
+                tx,
+                live.run,
+                outcome,
+                now=now,
+                retention=DEFAULT_RETENTION,
+                task=live.task,
+                last_step=last_step,
+            )
             if self.program.has_doubts:
                 doubt_effects(tx, claim.task_id, now=now)
             return True

@@ -39,6 +39,7 @@ from holdfast.engine.worker.carrying import RunCarrier
 from holdfast.engine.worker.drain import Drain, DrainTimeouts
 from holdfast.engine.worker.in_flight import RunsInFlight
 from holdfast.engine.worker.run_limits import RunLimits
+from holdfast.engine.worker.saved_steps import SavedSteps
 from holdfast.engine.worker.taking import RunTaker
 from holdfast.engine.worker.unfinished import OnLetGo, UnfinishedRuns
 from holdfast.store import Store, Tx
@@ -143,6 +144,10 @@ class Worker:
         self._ledger = Ledger(store, clock)
         self._threads = StepThreads(THREADS)
         self._in_flight = RunsInFlight(self._heartbeat)
+        self._saved_steps = SavedSteps(
+            store, clock, runs=lambda: [one.live for one in self._in_flight.carried.values()]
+        )
+        self._saved_steps.troubles = self._troubles
         self._wake_timer = WakeTimer(store, clock, self._resumer)
         self._drain = Drain(self._in_flight, self._ledger, Checkpoints(store, clock), self._threads, patience)
         self._group: asyncio.TaskGroup | None = None
@@ -178,6 +183,7 @@ class Worker:
             start=self._start,
             on_restart=on_restart,
             on_let_go=on_let_go,
+            on_left=self._saved_steps.left,
             limits=RunLimits(store, clock, self._ledger, self._in_flight, patience),
         )
         self._taker = RunTaker(
@@ -266,6 +272,7 @@ class Worker:
         self._beside.append(reaping)
         for act in (
             self._heartbeat.run(),
+            self._saved_steps.run(),
             self._wake_timer.run(),
             self._taker.listen("runs", self._news),
             self._taker.listen("cancels", self._carrier.cancels),
@@ -292,6 +299,7 @@ class Worker:
                     reaping = self._go_on(problem, self._group)
                 else:
                     break
+            await _unharmed(self._saved_steps.run_once())
             self._carrier.raise_fatal()
         except BaseException:
             # The whole process is being ended: save what can be saved at once.
@@ -409,7 +417,7 @@ class Worker:
         self._beside.append(self._group.create_task(_unharmed(act)))
 
 
-async def _unharmed(act: Awaitable[None]) -> None:
+async def _unharmed(act: Awaitable[object]) -> None:
     """An error in background work must not end the runs."""
     try:
         await act

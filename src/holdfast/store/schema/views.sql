@@ -164,7 +164,13 @@ SELECT 'batch-' || PAD(item.batch) AS batch_id,
                        AND one.campaign_id = item.campaign_id AND one.phase = phase.number
                        AND one.place = member.place)))
              FROM campaign_phases AS phase
-            WHERE phase.campaign_id = item.campaign_id)))) AS progress_json,
+            WHERE phase.campaign_id = item.campaign_id)),
+         -- As many as in the file, `MOST_REPOS`. The plus keeps SQLite from reading the whole campaign in its order.
+         'repos', JSON((
+           SELECT GATHER(member.item_id)
+             FROM (SELECT one_of.item_id FROM campaign_items AS one_of
+                    WHERE one_of.campaign_id = item.campaign_id AND one_of.batch = item.batch
+                    ORDER BY +one_of.place LIMIT 1000) AS member)))) AS progress_json,
        (SELECT MAX(ISO(one.updated_at))
           FROM campaign_phases AS phase CROSS JOIN campaign_items AS member CROSS JOIN item_phases AS one
          WHERE phase.campaign_id = item.campaign_id

@@ -134,7 +134,8 @@ SELECT * FROM item_phases WHERE task_id IN :ids[] ORDER BY campaign_id, phase, p
 -- moves: item running|paused -> done|failed
 UPDATE item_phases
    SET status = :to, summary = :summary, error = :error, goes_on = 0, updated_at = :now, ended_at = :now,
-       percent = CASE WHEN :to = 'done' THEN 100 ELSE percent END
+       percent = CASE WHEN :to = 'done' THEN 100 ELSE percent END,
+       last_action = :last_action, last_action_at = :last_action_at
  WHERE campaign_id = :campaign_id AND phase = :phase AND place = :place AND status IN ('running', 'paused');
 
 -- name: tasks_that_campaigns_need
@@ -174,6 +175,14 @@ UPDATE item_phases
        last_action = COALESCE(:last_action, last_action), last_action_at = COALESCE(:last_action_at, last_action_at),
        note = COALESCE(:note, note), updated_at = :now
  WHERE task_id = :task_id AND status IN ('running', 'paused');
+
+-- name: tell_step_of_item
+-- The step that the task of an item saved last.
+-- A newer one stays: a worker that was frozen may write this late.
+UPDATE item_phases
+   SET last_action = :name, last_action_at = :saved_at, updated_at = :now
+ WHERE task_id = :task_id AND status IN ('running', 'paused')
+   AND (last_action_at IS NULL OR last_action_at < :saved_at);
 
 -- name: meet_phase_need
 -- One of the phases that an item-phase needs is done.

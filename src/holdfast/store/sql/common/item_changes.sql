@@ -48,6 +48,16 @@ SELECT ended_at / 86400000000 AS day, COUNT(*) FROM item_phases
  GROUP BY ended_at / 86400000000
  ORDER BY day DESC LIMIT :limit;
 
+-- name: failures_between
+-- The item-phases of one phase that failed between two times, the newest first.
+SELECT item_phases.*, campaign_items.item_id, campaign_items.name, campaign_items.created_at
+  FROM item_phases
+  JOIN campaign_items
+    ON campaign_items.campaign_id = item_phases.campaign_id AND campaign_items.place = item_phases.place
+ WHERE item_phases.campaign_id = :campaign_id AND item_phases.phase = :phase AND item_phases.status = 'failed'
+   AND item_phases.ended_at >= :since AND item_phases.ended_at < :until
+ ORDER BY item_phases.ended_at DESC, item_phases.place DESC LIMIT :limit;
+
 -- name: newest_events_of_campaign
 -- The last events of one campaign itself, newest first, through the index ledger_events_of_campaigns.
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events

@@ -82,10 +82,12 @@ SELECT * FROM item_phases
 -- moves: item running|paused -> done|failed
 UPDATE item_phases
    SET status = given.ended_as, summary = given.summary, error = given.error, goes_on = 0, updated_at = given.now,
-       ended_at = given.now, percent = CASE WHEN given.ended_as = 'done' THEN 100 ELSE percent END
+       ended_at = given.now, percent = CASE WHEN given.ended_as = 'done' THEN 100 ELSE percent END,
+       last_action = given.last_action, last_action_at = given.last_action_at
   FROM unnest(CAST(:campaign_id AS text[]), CAST(:phase AS bigint[]), CAST(:place AS bigint[]),
-              CAST(:to AS text[]), CAST(:summary AS bytea[]), CAST(:error AS text[]), CAST(:now AS bigint[]))
-         AS given (campaign_id, phase, place, ended_as, summary, error, now)
+              CAST(:to AS text[]), CAST(:summary AS bytea[]), CAST(:error AS text[]), CAST(:last_action AS text[]),
+              CAST(:last_action_at AS bigint[]), CAST(:now AS bigint[]))
+         AS given (campaign_id, phase, place, ended_as, summary, error, last_action, last_action_at, now)
  WHERE item_phases.campaign_id = given.campaign_id AND item_phases.phase = given.phase
    AND item_phases.place = given.place AND item_phases.status IN ('running', 'paused');
 
@@ -119,6 +121,25 @@ UPDATE item_phases
  WHERE item_phases.campaign_id = held.campaign_id AND item_phases.phase = held.phase
    AND item_phases.place = held.place AND item_phases.task_id = given.task_id
    AND item_phases.status IN ('running', 'paused');
+
+-- name: tell_step_of_item_many
+-- The steps that the tasks of several items saved last.
+-- A newer one stays: a worker that was frozen may write this late.
+-- Only: one statement for all rows, which locks them in a fixed order first, so that two cannot deadlock.
+WITH held AS MATERIALIZED (
+  SELECT campaign_id, phase, place FROM item_phases
+   WHERE task_id IS NOT NULL AND task_id = ANY (CAST(:task_id AS text[])) AND status IN ('running', 'paused')
+   ORDER BY campaign_id, phase, place
+     FOR NO KEY UPDATE)
+UPDATE item_phases
+   SET last_action = given.name, last_action_at = given.saved_at, updated_at = given.now
+  FROM held, unnest(CAST(:task_id AS text[]), CAST(:name AS text[]), CAST(:saved_at AS bigint[]),
+                    CAST(:now AS bigint[]))
+         AS given (task_id, name, saved_at, now)
+ WHERE item_phases.campaign_id = held.campaign_id AND item_phases.phase = held.phase
+   AND item_phases.place = held.place AND item_phases.task_id = given.task_id
+   AND item_phases.status IN ('running', 'paused')
+   AND (item_phases.last_action_at IS NULL OR item_phases.last_action_at < given.saved_at);
 
 -- name: meet_phase_need_many
 -- One of the phases that several item-phases need is done.

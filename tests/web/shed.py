@@ -11,8 +11,12 @@ import holdfast as hf
 MENDED = "roof.mended"
 
 
+def is_mended() -> bool:
+    return Path(MENDED).exists()
+
+
 @hf.task
 async def thatch(run: hf.Run) -> str:
-    if not Path(MENDED).exists():
+    if not is_mended():
         os.kill(os.getpid(), signal.SIGKILL)
     return "thatched"

@@ -1,4 +1,4 @@
-"""What a person does about interrupted work that did not go on: release what is held, retry a failed resume."""
+"""What a person does about interrupted work that does not go on: release it, or retry a failed resume."""
 
 from __future__ import annotations
 

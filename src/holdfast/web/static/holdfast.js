@@ -355,6 +355,7 @@
   const shown = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
   const drawTimes = () => {
+    for (const one of $$("[data-zone]")) one.textContent = ` (${shown.resolvedOptions().timeZone})`;
     const now = Date.now();
     for (const one of $$("time[data-moment]")) {
       const at = Date.parse(one.dateTime);

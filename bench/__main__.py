@@ -115,8 +115,8 @@ def main() -> int:
                     directory,
                     server.create_database,
                     open_postgres,
-                    finished=finished,
-                    items=dashboard_items,
+                    finished=min(finished, 100_000),
+                    items=min(dashboard_items, 10_000),
                 )
 
                 def new_database(_name: str) -> Store:

@@ -147,7 +147,9 @@ def fill_records(store: Store, count: int) -> None:
             tx.messages.create(
                 a_message(session_key=SESSION, position=number + 1, status=MessageStatus.ANSWERED)
             )
-            tx.firings.create(a_firing(schedule=SCHEDULE, occurrence_at=at, status=FiringStatus.DONE))
+            # A week and a month have as many of them in each ledger.
+            fired_at = now - timedelta(hours=12 * (1 + number))
+            tx.firings.create(a_firing(schedule=SCHEDULE, occurrence_at=fired_at, status=FiringStatus.DONE))
 
     store.write_now(fill)
 

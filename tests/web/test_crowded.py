@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from holdfast.api.live_streams import MAX_STREAMS_OF_TOKEN
+from holdfast.api.live_limits import MAX_STREAMS_OF_TOKEN
 from tests.web.conftest import Visits
 from tests.web.gateways import LiveGateway
 from tests.web.visits import Visit

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.api.contract import ADMIN, READ, WRITE, GatewayDoor
-from holdfast.api.live_streams import LiveStreams
+from holdfast.api.live_limits import LiveLimits
 from holdfast.api.rpc import (
     FORBIDDEN,
     HTTP_STATUS,
@@ -152,7 +152,7 @@ class BrowserVisitor:
         cookies: SignInCookies,
         scope: Mapping[str, Any],
         *,
-        streams: LiveStreams,
+        streams: LiveLimits,
         stopping: asyncio.Event,
         count: Callable[[str, str], None],
     ) -> None:

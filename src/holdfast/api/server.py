@@ -30,7 +30,7 @@ from holdfast.api.connection_limits import (
 )
 from holdfast.api.contract import EVERYTHING, READ, Caller, GatewayDoor
 from holdfast.api.feed import Feed
-from holdfast.api.live_streams import LiveStreams
+from holdfast.api.live_limits import LiveLimits
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
 from holdfast.api.metrics import CONTENT_TYPE, Metrics
@@ -131,7 +131,7 @@ class Doors:
         self._metrics = Metrics()
         self._websockets = 0
         self._listeners = 0
-        self._streams = LiveStreams()
+        self._streams = LiveLimits()
         self._document: bytes | None = None
         self.stopping = asyncio.Event()
         self.feed = Feed(gateway.store, gateway.troubles)

@@ -16,7 +16,7 @@ MAX_STREAMS_OF_TOKEN = MAX_STREAMS // 4
 RETRY_AFTER_MS = 15_000
 
 
-class LiveStreams:
+class LiveLimits:
     """The streams that are open now, by the name of their token."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from holdfast.api import live_streams
-from holdfast.api.live_streams import MAX_STREAMS, MAX_STREAMS_OF_TOKEN, LiveStreams
+from holdfast.api import live_limits
+from holdfast.api.live_limits import MAX_STREAMS, MAX_STREAMS_OF_TOKEN, LiveLimits
 from holdfast.api.rpc import RATE_LIMITED, UNAVAILABLE, RpcError
 from tests.api.stand_in import READ_TOKEN, TOKEN, ServedDoors
 
@@ -18,12 +18,12 @@ LIVE = "/dashboard/live"
 PATIENCE_S = 20
 
 
-def hold(streams: LiveStreams, held: contextlib.ExitStack, token: str, number: int) -> None:
+def hold(streams: LiveLimits, held: contextlib.ExitStack, token: str, number: int) -> None:
     for _ in range(number):
         held.enter_context(streams.one_of(token))
 
 
-def refusal(streams: LiveStreams, token: str) -> RpcError:
+def refusal(streams: LiveLimits, token: str) -> RpcError:
     with pytest.raises(RpcError) as raised, streams.one_of(token):
         pass
     with pytest.raises(RpcError):
@@ -32,13 +32,13 @@ def refusal(streams: LiveStreams, token: str) -> RpcError:
 
 
 def test_a_token_with_all_its_streams_leaves_room_for_the_others() -> None:
-    streams = LiveStreams()
+    streams = LiveLimits()
     with contextlib.ExitStack() as held:
         hold(streams, held, "board", MAX_STREAMS_OF_TOKEN)
 
         refused = refusal(streams, "board")
         assert refused.body.code == RATE_LIMITED
-        assert refused.body.retry_after_ms == live_streams.RETRY_AFTER_MS
+        assert refused.body.retry_after_ms == live_limits.RETRY_AFTER_MS
         assert "token board" in refused.body.message
         with streams.one_of("operator"):
             pass
@@ -48,7 +48,7 @@ def test_a_token_with_all_its_streams_leaves_room_for_the_others() -> None:
 
 
 def test_all_tokens_together_have_a_limit() -> None:
-    streams = LiveStreams()
+    streams = LiveLimits()
     with contextlib.ExitStack() as held:
         for number in range(MAX_STREAMS // MAX_STREAMS_OF_TOKEN):
             hold(streams, held, f"wall {number}", MAX_STREAMS_OF_TOKEN)
@@ -111,7 +111,7 @@ def test_of_many_streams_those_beyond_the_limit_are_refused_until_others_are_clo
 
 @pytest.mark.slow
 def test_to_ask_whether_there_is_room_takes_none(house: ServedDoors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_streams, "MAX_STREAMS", 1)
+    monkeypatch.setattr(live_limits, "MAX_STREAMS", 1)
     with signed_in(house) as operator:
         for _ in range(3):
             assert operator.head(LIVE).status_code == 200

@@ -90,9 +90,8 @@ def main() -> int:
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
         )
         operators.bench_sqlite(report, directory, open_sqlite, finished=finished)
-        dashboard.bench_sqlite(
-            report, directory, open_sqlite, finished=finished, items=1000 if options.quick else 100_000
-        )
+        dashboard_items = 1000 if options.quick else 100_000
+        dashboard.bench_sqlite(report, directory, open_sqlite, finished=finished, items=dashboard_items)
         schedules.bench(report, new_file, kind="SQLite")
         hostile.bench(report, directory, calls=20 if options.quick else 40)
         if options.only is None or "SQLite" not in options.only:
@@ -110,6 +109,14 @@ def main() -> int:
                 )
                 operators.bench_postgres(
                     report, directory, server.create_database, open_postgres, finished=finished
+                )
+                dashboard.bench_postgres(
+                    report,
+                    directory,
+                    server.create_database,
+                    open_postgres,
+                    finished=min(finished, 100_000),
+                    items=min(dashboard_items, 10_000),
                 )
 
                 def new_database(_name: str) -> Store:

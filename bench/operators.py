@@ -165,10 +165,10 @@ def fill_sqlite(path: Path, finished: int, now: datetime, *, failed: int | None 
         connection.execute("PRAGMA optimize")
 
 
-def fill_postgres(url: str, finished: int, now: datetime) -> None:
+def fill_postgres(url: str, finished: int, now: datetime, *, failed: int | None = None) -> None:
     counts: Counter[Values] = Counter()
     with psycopg.connect(url, autocommit=True, options="-c search_path=holdfast") as connection:
-        for batch in _batches(rows_of(finished, now, None), counts):
+        for batch in _batches(rows_of(finished, now, failed), counts):
             for table, place in (("tasks", 0), ("runs", 1)):
                 with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
                     for rows in batch:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import open_postgres, open_sqlite
-from bench.dashboard import IDS, ITEM, NAMED
+from bench.dashboard import IDS, NAMED, ON_POSTGRES, fill_records
 from bench.operators import IN_FLIGHT, fill_postgres, fill_sqlite
+from holdfast.api.reviews import read_page
 from holdfast.core.clock import SystemClock
 from holdfast.web.tables import PAGES
 from tests.servers import PostgresServer
@@ -37,8 +38,16 @@ def test_bulk_rows_on_postgresql_are_valid(postgres_server: PostgresServer) -> N
 
 
 def test_the_bench_of_the_dashboard_knows_the_address_of_each_page() -> None:
-    known = dict.fromkeys(IDS, "x")
+    named = {name for page in PAGES for name in NAMED.findall(page.path)}
 
-    assert [
-        page.path for page in PAGES if "{" in NAMED.sub(lambda one: known.get(one[1], ITEM), page.path)
-    ] == []
+    assert named == set(IDS)
+    assert set(ON_POSTGRES) <= {page.path for page in PAGES}
+
+
+def test_the_records_of_the_bench_of_the_dashboard_are_valid(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(open_sqlite(path)) as store:
+        fill_records(store, 5)
+
+        assert store.verify() == []
+        assert len(store.read_now(lambda tx: read_page(tx, after="", limit=10)).reviews) == 5

@@ -11,6 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from holdfast.api.checkpoints import CheckpointsAsked, count_failed_resumes, read_page
 from holdfast.core.checkpoint import CheckpointKind, encode_document
 from holdfast.core.ids import new_checkpoint_id
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
@@ -362,3 +363,24 @@ def test_what_is_not_old_enough_stays(run: Run, ledger: Opens) -> None:
 
     assert run("checkpoints", "prune", "--older-than", f"{age.days + 2}d", "--json").json["count"] == 0
     assert run("checkpoints", "prune", "--older-than", f"{age.days - 1}d", "--json").json["count"] == 1
+
+
+def test_only_failed_resumes_that_need_a_person_are_listed_on_demand(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        open_ids = [failed_checkpoint(store) for _ in range(3)]
+        settled = [failed_checkpoint(store) for _ in range(2)]
+        stored_checkpoint(store)
+    for one in settled:
+        run("checkpoints", "retry", one)
+
+    with ledger() as store:
+        asked = CheckpointsAsked(needs_person=True, limit=2)
+        first = store.read_now(lambda tx: read_page(tx, asked))
+        rest = store.read_now(
+            lambda tx: read_page(tx, msgspec.structs.replace(asked, page_token=first.next_page_token))
+        )
+        count = store.read_now(lambda tx: count_failed_resumes(tx, at_most=100))
+
+    assert [one.id for one in (*first.checkpoints, *rest.checkpoints)] == sorted(open_ids, reverse=True)
+    assert (len(first.checkpoints), rest.next_page_token, count) == (2, None, 3)
+    assert {one.task_name for one in first.checkpoints} == {a_task().name}

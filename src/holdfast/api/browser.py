@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.api.contract import ADMIN, READ, WRITE, GatewayDoor
+from holdfast.api.live_limits import LiveLimits
 from holdfast.api.rpc import (
     FORBIDDEN,
     HTTP_STATUS,
@@ -150,6 +152,7 @@ class BrowserVisitor:
         cookies: SignInCookies,
         scope: Mapping[str, Any],
         *,
+        streams: LiveLimits,
         stopping: asyncio.Event,
         count: Callable[[str, str], None],
     ) -> None:
@@ -157,6 +160,7 @@ class BrowserVisitor:
         self._access = access
         self._cookies = cookies
         self._scope = scope
+        self._streams = streams
         self._stopping = stopping
         self._count = count
         found = cookies.read(scope)
@@ -196,6 +200,21 @@ class BrowserVisitor:
             raise _not_answered(error) from error
         self._count(method, "OK")
         return answer
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._streams.one_of(self.who))
+            except RpcError as error:
+                raise _not_answered(error) from error
+            yield
+
+    def check_live(self) -> None:
+        try:
+            self._streams.check_room(self.who)
+        except RpcError as error:
+            raise _not_answered(error) from error
 
     async def changes(self) -> AsyncIterator[ChangesView | None]:
         store, loop = self._gateway.store, asyncio.get_running_loop()
@@ -324,7 +343,13 @@ def _at_dashboard(token: str) -> str:
 
 def _not_answered(error: RpcError) -> NotAnswered:
     code = str((error.body.details or {}).get("code", error.body.code.lower()))
-    return NotAnswered(code, error.body.message, status=HTTP_STATUS.get(error.code_over_http, 500))
+    wait_ms = error.body.retry_after_ms
+    return NotAnswered(
+        code,
+        error.body.message,
+        status=HTTP_STATUS.get(error.code_over_http, 500),
+        retry_after_s=None if wait_ms is None else -(-wait_ms // 1000),
+    )
 
 
 def _b64(content: bytes) -> str:

@@ -33,6 +33,8 @@ class CheckpointsAsked(Params, frozen=True, kw_only=True):
 
     status: CheckpointStatus | None = None
     task_id: TargetText | None = None
+    # Only failed resumes that need a person: not retried yet, and their tasks have not ended otherwise.
+    needs_person: bool = False
     limit: PageSize = 50
     # The `nextPageToken` of the previous page.
     page_token: PageToken | None = None
@@ -52,42 +54,51 @@ class PruneAsked(Params, frozen=True, kw_only=True):
 
 
 def count_failed_resumes(tx: Tx, *, at_most: int) -> int:
-    """How many failed resumes need a person: not retried yet, and their tasks have not ended otherwise."""
+    """How many failed resumes need a person."""
     number, before = 0, LAST
     while number < at_most:
         page = tx.checkpoints.page(status=CheckpointStatus.FAILED_RESUME, before=before, limit=at_most)
-        tasks = tx.tasks.get_many([one.task_id for one in page])
-        number += sum(
-            (task := tasks.get(one.task_id)) is not None
-            and task.status not in (TaskStatus.SUCCEEDED, TaskStatus.CANCELLED)
-            and tx.checkpoints.that_retries(one.id) is None
-            for one in page
-        )
+        number += len(_in_need(tx, page))
         if len(page) < at_most:
             break
         before = page[-1].id
     return min(number, at_most)
 
 
-def read_page(
-    tx: Tx, *, status: CheckpointStatus | None, task_id: str | None, before: str | None, limit: int
-) -> CheckpointPageView:
-    of_task = None if task_id is None else EVERYTHING.resolve(tx, task_id)
-    place = LAST if before is None else place_of("ckpt", before, tx.checkpoints.resolve)
+def _in_need(tx: Tx, page: list[Checkpoint]) -> list[Checkpoint]:
+    """The failed resumes that need a person: not retried yet, and their tasks have not ended otherwise."""
+    failed = [one for one in page if one.status is CheckpointStatus.FAILED_RESUME]
+    tasks = tx.tasks.get_many([one.task_id for one in failed])
+    return [
+        one
+        for one in failed
+        if (task := tasks.get(one.task_id)) is not None
+        and task.status not in (TaskStatus.SUCCEEDED, TaskStatus.CANCELLED)
+        and tx.checkpoints.that_retries(one.id) is None
+    ]
+
+
+def read_page(tx: Tx, asked: CheckpointsAsked) -> CheckpointPageView:
+    status = CheckpointStatus.FAILED_RESUME if asked.needs_person else asked.status
+    of_task = None if asked.task_id is None else EVERYTHING.resolve(tx, asked.task_id)
+    place = LAST if asked.page_token is None else place_of("ckpt", asked.page_token, tx.checkpoints.resolve)
     found: list[Checkpoint] = []
     while True:
         # The store has no query by task and status, so filter the pages of the task here.
         page = tx.checkpoints.page(
-            status=status if of_task is None else None, task_id=of_task, before=place, limit=limit + 1
+            status=status if of_task is None else None, task_id=of_task, before=place, limit=asked.limit + 1
         )
-        found += [one for one in page if status is None or one.status is status]
-        if len(page) <= limit or len(found) > limit:
+        wanted = [one for one in page if status is None or one.status is status]
+        found += _in_need(tx, wanted) if asked.needs_person else wanted
+        if len(page) <= asked.limit or len(found) > asked.limit:
             break
         place = page[-1].id
+    shown = found[: asked.limit]
+    tasks = tx.tasks.get_many([one.task_id for one in shown])
     return CheckpointPageView(
-        checkpoints=[CheckpointLineView.of(one) for one in found[:limit]],
+        checkpoints=[CheckpointLineView.of(one, tasks.get(one.task_id)) for one in shown],
         counts=tx.events.counts("checkpoint"),
-        next_page_token=found[limit - 1].id if len(found) > limit else None,
+        next_page_token=shown[-1].id if len(found) > asked.limit else None,
     )
 
 

@@ -183,9 +183,7 @@ _TABLE = [
         "checkpoints.list",
         checkpoints.CheckpointsAsked,
         CheckpointPageView,
-        lambda tx, asked: checkpoints.read_page(
-            tx, status=asked.status, task_id=asked.task_id, before=asked.page_token, limit=asked.limit
-        ),
+        checkpoints.read_page,
         "Checkpoints, newest first.",
     ),
     reads(

@@ -114,8 +114,10 @@ def _waiting(tx: Tx, now: datetime) -> dict[str, int]:
     for status in WAITING[1:]:
         found = tx.tasks.page(statuses=(status,), limit=COUNTED_AT_MOST)
         kinds.update(one_line(kind_of(task.waits_on)[0], 40) for task in found if task.waits_on is not None)
-    for task in tx.tasks.page(statuses=(TaskStatus.QUEUED,), limit=COUNTED_AT_MOST):
-        run = tx.runs.live_of_task(task.id)
+    queued = tx.tasks.page(statuses=(TaskStatus.QUEUED,), limit=COUNTED_AT_MOST)
+    runs = tx.runs.live_of_tasks([task.id for task in queued])
+    for task in queued:
+        run = runs.get(task.id)
         kind = None if run is None else why_queued(run, now)
         if kind is not None:
             kinds[kind] += 1

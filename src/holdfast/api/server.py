@@ -30,6 +30,7 @@ from holdfast.api.connection_limits import (
 )
 from holdfast.api.contract import EVERYTHING, READ, Caller, GatewayDoor
 from holdfast.api.feed import Feed
+from holdfast.api.live_limits import LiveLimits
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
 from holdfast.api.metrics import CONTENT_TYPE, Metrics
@@ -130,6 +131,7 @@ class Doors:
         self._metrics = Metrics()
         self._websockets = 0
         self._listeners = 0
+        self._streams = LiveLimits()
         self._document: bytes | None = None
         self.stopping = asyncio.Event()
         self.feed = Feed(gateway.store, gateway.troubles)
@@ -218,7 +220,13 @@ class Doors:
     def _visitor(self, scope: Scope) -> BrowserVisitor:
         try:
             return BrowserVisitor(
-                self._gateway, self._keeper, self._cookies, scope, stopping=self.stopping, count=self._count
+                self._gateway,
+                self._keeper,
+                self._cookies,
+                scope,
+                streams=self._streams,
+                stopping=self.stopping,
+                count=self._count,
             )
         except HoldfastError as error:
             raise translated(error) from error

@@ -101,12 +101,8 @@ def list_checkpoints(
         _list_of_campaigns(call, status, task_id, campaign, kind, limit, page, is_of_all=is_of_campaigns)
         return
     wanted = None if status is None else CheckpointStatus(status)
-    view = call.look_at_list(
-        "checkpoints.list",
-        CheckpointsAsked(status=wanted, task_id=task_id, page_token=page, limit=limit),
-        lambda tx: read_page(tx, status=wanted, task_id=task_id, before=page, limit=limit),
-        CheckpointPageView(),
-    )
+    asked = CheckpointsAsked(status=wanted, task_id=task_id, page_token=page, limit=limit)
+    view = call.look_at_list("checkpoints.list", asked, lambda tx: read_page(tx, asked), CheckpointPageView())
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
 
 

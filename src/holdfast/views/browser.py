@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
@@ -14,11 +15,13 @@ VISITOR = "holdfast.visitor"
 class NotAnswered(Exception):
     """The gateway refused a request of a page, or could not answer it."""
 
-    def __init__(self, code: str, message: str, *, status: int) -> None:
+    def __init__(self, code: str, message: str, *, status: int, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.code = code
         # The HTTP status of the same refusal.
         self.status = status
+        # When to try again, if waiting helps.
+        self.retry_after_s = retry_after_s
 
 
 class ChangesView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -53,6 +56,14 @@ class Visitor(Protocol):
 
     async def ask(self, method: str, /, **params: Any) -> Any:
         """Call a method of the gateway with the person's rights, and return its view. Raises NotAnswered."""
+        ...
+
+    def live(self) -> AbstractContextManager[None]:
+        """Hold one of the limited number of live streams until the block ends. Raises NotAnswered."""
+        ...
+
+    def check_live(self) -> None:
+        """Raises NotAnswered if there is no room for another live stream."""
         ...
 
     def changes(self) -> AsyncIterator[ChangesView | None]:

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint, CheckpointDocument, CheckpointKind, ResumeReason
 from holdfast.core.errors import CheckpointUnreadable
 from holdfast.core.plan import Plan
+from holdfast.core.task import Task
 from holdfast.core.transitions import CheckpointStatus
 from holdfast.views.payloads import FailureView
 from holdfast.views.text import clean_json, maybe_line, one_line
@@ -58,9 +59,12 @@ class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True, rename="came
     created_at: datetime
     updated_at: datetime
     is_damaged: bool
+    # Of its task, in a list of the checkpoints of several tasks; null for a task that was pruned.
+    task_name: str | None = None
+    goal: str | None = None
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> CheckpointLineView:
+    def of(cls, checkpoint: Checkpoint, task: Task | None = None) -> CheckpointLineView:
         return cls(
             id=one_line(checkpoint.id),
             status=checkpoint.status,
@@ -75,6 +79,8 @@ class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True, rename="came
             created_at=checkpoint.created_at,
             updated_at=checkpoint.updated_at,
             is_damaged=checkpoint.is_damaged,
+            task_name=None if task is None else one_line(task.name),
+            goal=None if task is None else one_line(task.goal),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -181,7 +182,13 @@ class _Pages:
         visitor = _visitor(request)
         if not visitor.is_signed_in:
             return _said({"error": "sign in first"}, status=HTTPStatus.UNAUTHORIZED)
-        return StreamingResponse(_changes(visitor), media_type="text/event-stream")
+        if request.method == "HEAD":  # no body, and the stream never ends; a page asks whether there is room
+            try:
+                visitor.check_live()
+            except NotAnswered as refused:
+                return _refused_live(refused)
+            return Response(media_type="text/event-stream")
+        return _LiveResponse(visitor)
 
     # --- actions
 
@@ -269,6 +276,30 @@ def _to_sign_in(request: Request) -> Response:
 def _place_of(request: Request) -> str:
     query = request.url.query
     return request.url.path + (f"?{query}" if query else "")
+
+
+class _LiveResponse(Response):
+    """Changes as they happen, or the refusal if too many pages are live. The stream is held by the answer
+    itself, so that it is given back however the connection ends."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        super().__init__()
+        self._visitor = visitor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._visitor.live())
+            except NotAnswered as refused:
+                response = _refused_live(refused)
+            else:
+                response = StreamingResponse(_changes(self._visitor), media_type="text/event-stream")
+            await response(scope, receive, send)
+
+
+def _refused_live(refused: NotAnswered) -> Response:
+    headers = {} if refused.retry_after_s is None else {"retry-after": str(refused.retry_after_s)}
+    return _said({"error": str(refused), "code": refused.code}, status=refused.status, headers=headers)
 
 
 async def _changes(visitor: Visitor) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ REFUSED_SHOWN = 3
 async def load(visitor: Visitor, query: Query) -> dict[str, Any]:  # noqa: ARG001 - as every page has it
     found, resumes = await asyncio.gather(
         visitor.ask("failures.list", limit=GROUPS),
-        visitor.ask("checkpoints.list", status="failed_resume", limit=RESUMES),
+        visitor.ask("checkpoints.list", needsPerson=True, limit=RESUMES),
     )
     return {"found": found, "resumes": resumes.checkpoints, "more_resumes": resumes.next_page_token}
 

@@ -10,6 +10,7 @@
 
   const LEAST_MS = 1500; // between two readings
   const RETRY_MS = 1000;
+  const CROWDED_MS = 15000; // between two questions whether there is room, if the gateway does not say
   const SILENT_MS = 40000; // the gateway sends a sign of life every 15 s; a frozen one sends none
   let source = null;
   let retry = null;
@@ -19,6 +20,8 @@
   let pending = null;
   let isReading = false;
   let isOutOfDate = false;
+  let wasRefused = false;
+  let isCrowded = false; // too many pages are live: this one reads itself now and then
 
   const setState = (state, text) => {
     const shown = $("#live-state");
@@ -30,7 +33,13 @@
       $("time", stale).dateTime = $(".as-of time").dateTime;
       drawTimes();
     }
+    const crowded = $("#crowded");
+    if (crowded.hidden === (state === "crowded")) {
+      crowded.hidden = state !== "crowded";
+      $("span", crowded).textContent = String(everyS());
+    }
   };
+  const everyS = () => Number(main().dataset.every || 20);
 
   // Whether a change concerns this page; what it cannot know, it reads.
   const concerns = (change) => {
@@ -96,6 +105,7 @@
     mine.onmessage = (event) => {
       if (source !== mine) return;
       heardAt = Date.now();
+      wasRefused = false;
       const change = JSON.parse(event.data);
       const isNew = boot !== null && boot !== change.boot;
       boot = change.boot;
@@ -103,17 +113,21 @@
       if (isNew || isOutOfDate || concerns(change)) schedule();
       if (isNew) toast("The gateway was restarted; this page shows what it found.");
     };
-    const again = () => {
-      if (source === mine) lost();
+    mine.addEventListener("bye", () => source === mine && lost());
+    mine.onerror = () => {
+      if (source !== mine) return;
+      // A stream that was refused is closed: ask why at once, but not again and again.
+      const isFirst = mine.readyState === EventSource.CLOSED && !wasRefused;
+      wasRefused = mine.readyState === EventSource.CLOSED;
+      lost(isFirst ? 0 : RETRY_MS);
     };
-    mine.addEventListener("bye", again);
-    mine.onerror = again;
   };
 
   // The gateway does not answer, or may not: what the page shows may be out of date.
   const lost = (afterMs = RETRY_MS) => {
     if (source) source.close();
     source = null;
+    isCrowded = false;
     isOutOfDate = true;
     setState("away", "reconnecting");
     clearTimeout(retry);
@@ -123,10 +137,19 @@
   // A stream that is refused says no reason, so ask first: a person who is signed out must sign in.
   const askThenConnect = async () => {
     try {
-      const answer = await fetch("/dashboard/session", { headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(10000) });
+      const answer = await fetch("/dashboard/live", { method: "HEAD", signal: AbortSignal.timeout(10000) });
       if (answer.status === 401) {
         const next = location.pathname + location.search;
         location.replace(`/dashboard/sign-in?${new URLSearchParams({ next })}`);
+        return;
+      }
+      isCrowded = answer.headers.has("Retry-After");
+      if (isCrowded) {
+        wasRefused = false;
+        // Spread over twice the time, so that the pages that wait do not all ask at once.
+        const waitMs = 1000 * Number(answer.headers.get("Retry-After")) || CROWDED_MS;
+        retry = setTimeout(askThenConnect, waitMs * (1 + Math.random()));
+        setState("crowded", "not live");
         return;
       }
     } catch {
@@ -148,8 +171,8 @@
 
   setInterval(() => {
     if (source && Date.now() - heardAt > SILENT_MS) lost(0);
-    const every = Number(main().dataset.every || 20) * 1000;
-    if (source && every > 0 && Date.now() - readAt > every) schedule();
+    const every = everyS() * 1000;
+    if ((source || isCrowded) && every > 0 && Date.now() - readAt > every) schedule();
   }, 1000);
 
   // --- dialogs and actions
@@ -332,6 +355,7 @@
   const shown = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
   const drawTimes = () => {
+    for (const one of $$("[data-zone]")) one.textContent = ` (${shown.resolvedOptions().timeZone})`;
     const now = Date.now();
     for (const one of $$("time[data-moment]")) {
       const at = Date.parse(one.dateTime);

@@ -101,6 +101,13 @@ SELECT * FROM tasks
  WHERE (status, id) < (:status, :before) AND (status, id) > (:status, :after)
  ORDER BY status DESC, id DESC LIMIT :limit;
 
+-- name: oldest_task_in_status
+-- The one that was created first.
+-- Differs: with `=`, the server may walk through the primary key until it has one; if few fit, that is all tasks.
+SELECT * FROM tasks
+ WHERE (status, id) > (:status, '') AND status <= :status
+ ORDER BY status, id LIMIT 1;
+
 -- name: page_of_tasks_of_owner
 -- Those of one owner, newest first.
 -- Differs: with `=`, the server may walk through the primary key until it has a page; if few fit, that is all tasks.

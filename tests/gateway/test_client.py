@@ -32,9 +32,9 @@ pytestmark = pytest.mark.slow
 
 SESSIONS = 20
 # So many after one another, and then two without a word of warning.
-RESTARTS, CRASHES = 6, 2
+RESTARTS, CRASHES = 3, 2
 EVERY_S = 0.02
-QUEUED = int(os.environ.get("HOLDFAST_MESSAGES") or 1500)
+QUEUED = int(os.environ.get("HOLDFAST_MESSAGES") or 400)
 
 
 def settings(*agents: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from tests.web.gateways import LiveGateway
 from tests.web.sample_home import fill, make_home
 from tests.web.visits import Filled, Visit
 
-# Where screenshots are kept, for a person to look at; by default they go with the test's own folder.
+# Where screenshots are kept, for a person to look at; without it none is taken.
 SCREENSHOTS = "HOLDFAST_SCREENSHOTS"
 PATIENCE_MS = 20_000
 HERE = Path(__file__).parent
@@ -35,8 +36,26 @@ class OneBrowser:
     def __init__(self) -> None:
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
+        self._signed_in: dict[str, BrowserContext] = {}
 
-    def open(self) -> Browser:
+    def new_context(self) -> BrowserContext:
+        context = self._open().new_context(locale="en-GB", timezone_id="Europe/Berlin")
+        context.set_default_timeout(PATIENCE_MS)
+        return context
+
+    def signed_in(self, gateway: LiveGateway) -> BrowserContext:
+        """A context that tests use one after another: it has the script and the style of a page already.
+
+        What a test leaves in it, apart from its pages, is no more than the browser's own storage.
+        """
+        name, value = gateway.sign_in()
+        context = self._signed_in.get(gateway.url) or self.new_context()
+        self._signed_in[gateway.url] = context
+        context.clear_cookies()
+        context.add_cookies([{"name": name, "value": value, "url": gateway.url}])
+        return context
+
+    def _open(self) -> Browser:
         if self._browser is None:
             program = find_browser()
             if program is None:
@@ -50,14 +69,15 @@ class OneBrowser:
             self._browser.close()
             self._playwright.stop()
         self._browser = self._playwright = None
+        self._signed_in.clear()
 
 
 _one_browser = pytest.StashKey[OneBrowser]()
 
 
 @pytest.fixture
-def browser(request: pytest.FixtureRequest) -> Browser:
-    return request.config.stash.setdefault(_one_browser, OneBrowser()).open()
+def browser(request: pytest.FixtureRequest) -> OneBrowser:
+    return request.config.stash.setdefault(_one_browser, OneBrowser())
 
 
 @pytest.hookimpl(trylast=True)
@@ -86,27 +106,37 @@ def own(tmp_path: Path, visits: Visits) -> Iterator[LiveGateway]:
 
 
 @pytest.fixture
-def screenshots(tmp_path: Path) -> Path:
+def screenshots() -> Path | None:
     named = os.environ.get(SCREENSHOTS)
-    folder = Path(named) if named else tmp_path / "screenshots"
+    if not named:
+        return None
+    folder = Path(named)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @pytest.fixture
-def visits(browser: Browser) -> Iterator[Visits]:
+def visits(browser: OneBrowser) -> Iterator[Visits]:
     """Opens pages as signed-in visitors; in the end each must have stayed clean."""
     made = Visits(browser)
     yield made
     made.close()
 
 
-class Visits:
-    """The browser contexts of one test, and all that went wrong in them."""
+def _forget_and_close(page: Page) -> None:
+    """Nothing that the page has stored in the browser is there for the next test."""
+    if page.url.startswith("http"):
+        page.evaluate("() => localStorage.clear()")
+    page.close()
 
-    def __init__(self, browser: Browser) -> None:
+
+class Visits:
+    """The pages of one test, and all that went wrong in them."""
+
+    def __init__(self, browser: OneBrowser) -> None:
         self._browser = browser
-        self._contexts: list[BrowserContext] = []
+        # What ends with the test: a context that it shares with others stays, without its page.
+        self._closes: list[Callable[[], None]] = []
         self.wrong: list[str] = []
         # What a test brings about on purpose, such as a gateway that is away.
         self.expected: list[str] = []
@@ -120,23 +150,26 @@ class Visits:
         width: int = 1280,
         height: int = 900,
     ) -> Visit:
-        """A new browser that has come in by a link."""
+        """A visitor who came in by this link; without a link, one who is signed in and has opened no page."""
+        if link is None:
+            page = self._browser.signed_in(gateway).new_page()
+            self._closes.append(partial(_forget_and_close, page))
+            return self._watched(page, gateway.url, theme=theme, width=width, height=height)
         visit = self.open(gateway.url, theme=theme, width=width, height=height)
-        visit.page.goto(link or gateway.new_link())
+        visit.page.goto(link)
         visit.page.wait_for_url(f"{gateway.url}/")
         visit.is_live()
         return visit
 
     def open(self, url: str, *, theme: str = "light", width: int = 1280, height: int = 900) -> Visit:
-        context = self._browser.new_context(
-            color_scheme="dark" if theme == "dark" else "light",
-            viewport={"width": width, "height": height},
-            locale="en-GB",
-            timezone_id="Europe/Berlin",
-        )
-        self._contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
+        """A new browser, which no gateway knows."""
+        context = self._browser.new_context()
+        self._closes.append(context.close)
+        return self._watched(context.new_page(), url, theme=theme, width=width, height=height)
+
+    def _watched(self, page: Page, url: str, *, theme: str, width: int, height: int) -> Visit:
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        page.set_viewport_size({"width": width, "height": height})
         self._watch(page, url)
         return Visit(page, url)
 
@@ -157,8 +190,8 @@ class Visits:
         page.on("pageerror", lambda error: self.wrong.append(f"error on {page.url}: {error}"))
 
     def close(self) -> None:
-        for context in self._contexts:
-            context.close()
-        self._contexts.clear()
+        for close in self._closes:
+            close()
+        self._closes.clear()
         left = [one for one in self.wrong if not any(words in one for words in self.expected)]
         assert left == []

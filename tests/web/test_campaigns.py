@@ -105,6 +105,7 @@ def test_a_campaign_that_has_ended_stays_on_the_overview(visits: Visits, filled:
     gateway.call("campaigns.start", campaign="meadow")
     gateway.until(lambda: status_of(gateway, "meadow") == "done", "the campaign is done")
     visit = visits.sign_in(gateway)
+    visit.goto("/")
 
     ended = visit.page.locator("#live li", has_text="meadow")
     expect(ended).to_contain_text("2 of 2 done; ended")

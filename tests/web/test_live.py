@@ -36,6 +36,7 @@ def start(gateway: LiveGateway, name: str, **arguments: object) -> str:
 
 def test_what_happens_appears_without_a_reload(visits: Visits, own: LiveGateway) -> None:
     visit = visits.sign_in(own)
+    visit.goto("/")
     expect(visit.page.locator("#live")).to_contain_text("No task yet")
 
     start(own, "ask_owner", question="May I?")
@@ -49,6 +50,7 @@ def test_a_killed_gateway_comes_back_and_the_page_shows_the_truth(visits: Visits
     start(own, "tend", minutes=60)
     own.until(lambda: own.call("gateway.status")["inFlight"] == 1, "it runs")
     visit = visits.sign_in(own)
+    visit.goto("/")
     for number in range(2):
         before = own.pid
         own.kill()
@@ -63,6 +65,7 @@ def test_a_killed_gateway_comes_back_and_the_page_shows_the_truth(visits: Visits
 def test_while_the_gateway_is_away_the_page_says_so(visits: Visits, own: LiveGateway) -> None:
     visits.expected += AWAY
     visit = visits.sign_in(own)
+    visit.goto("/")
 
     own.stop()
     says(visit.page, "reconnecting")
@@ -79,6 +82,7 @@ def test_a_restart_is_asked_once_shows_who_is_interrupted_and_is_audited(
     tasks = [start(own, "tend", minutes=60) for _ in range(4)]
     own.until(lambda: own.call("gateway.status")["inFlight"] == 4, "all run")
     visit = visits.sign_in(own)
+    visit.goto("/")
     before = own.pid
 
     visit.page.get_by_role("button", name="Restart…").click()
@@ -133,6 +137,7 @@ def test_signing_out_and_in_again_with_a_token_comes_back_to_the_page(
 ) -> None:
     visits.expected += AWAY
     visit = visits.sign_in(own)
+    visit.goto("/")
     visit.page.get_by_role("button", name="Sign out").click()
     visit.page.wait_for_url(re.compile("/dashboard/sign-in"))
 
@@ -161,6 +166,7 @@ def test_the_sign_in_leads_to_no_other_site(visits: Visits, own: LiveGateway) ->
 def test_a_button_says_that_the_gateway_does_not_answer(visits: Visits, own: LiveGateway) -> None:
     visits.expected += AWAY
     visit = visits.sign_in(own)
+    visit.goto("/")
     page = visit.page
     button = page.get_by_role("button", name="Restart…")
     stale = page.locator("#stale")
@@ -189,6 +195,7 @@ def test_a_button_says_that_the_gateway_does_not_answer(visits: Visits, own: Liv
 
 def test_the_keyboard_and_the_colours(visits: Visits, own: LiveGateway) -> None:
     visit = visits.sign_in(own)
+    visit.goto("/")
     visit.page.keyboard.press("?")
     expect(visit.page.locator("#help")).to_be_visible()
     visit.page.keyboard.press("Escape")

@@ -64,7 +64,7 @@ def name_of(page: Page) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_is_clean_accessible_and_fits_in_light_in_dark_and_on_a_phone(
-    page: Page, visits: Visits, filled: Filled, screenshots: Path
+    page: Page, visits: Visits, filled: Filled, screenshots: Path | None
 ) -> None:
     visit = visits.sign_in(filled.gateway)
     visit.goto(address_of(page, filled))
@@ -75,17 +75,13 @@ def test_a_page_is_clean_accessible_and_fits_in_light_in_dark_and_on_a_phone(
     lays_out_tables(visit.page)
     visit.shoot(screenshots, f"{name_of(page)}-light")
 
-    visit.page.emulate_media(color_scheme="dark")
-    visit.is_accessible()
-    visit.shoot(screenshots, f"{name_of(page)}-dark")
-
-    visit.page.emulate_media(color_scheme="light")
     visit.page.set_viewport_size({"width": TABLET, "height": 900})
     visit.fits()
     visit.shoot(screenshots, f"{name_of(page)}-tablet")
 
+    visit.page.emulate_media(color_scheme="dark")
+    visit.shoot(screenshots, f"{name_of(page)}-dark")
     visit.page.set_viewport_size({"width": PHONE, "height": 844})
-    visit.goto(address_of(page, filled))
     visit.fits()
     visit.is_accessible()
     visit.shoot(screenshots, f"{name_of(page)}-phone")
@@ -94,7 +90,7 @@ def test_a_page_is_clean_accessible_and_fits_in_light_in_dark_and_on_a_phone(
 
 @pytest.mark.parametrize("path", VIEWS, ids=lambda path: re.sub(r"[^a-z]+", "-", path).strip("-"))
 def test_another_view_of_a_page_is_clean_accessible_and_fits(
-    path: str, visits: Visits, filled: Filled, screenshots: Path
+    path: str, visits: Visits, filled: Filled, screenshots: Path | None
 ) -> None:
     visit = visits.sign_in(filled.gateway)
     visit.goto(path.format_map(filled.ids))
@@ -103,10 +99,32 @@ def test_another_view_of_a_page_is_clean_accessible_and_fits(
     lays_out_tables(visit.page)
     visit.shoot(screenshots, f"view-{re.sub(r'[^a-z]+', '-', path).strip('-')}")
     visit.page.emulate_media(color_scheme="dark")
-    visit.is_accessible()
     for width in (TABLET, PHONE):
         visit.page.set_viewport_size({"width": width, "height": 900})
         visit.fits()
+    visit.is_accessible()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("dark", 1280), ("light", PHONE)])
+def test_what_only_one_width_shows_can_be_read_in_both_colours(
+    theme: str, width: int, visits: Visits, filled: Filled
+) -> None:
+    """The others read a wide page in light and a narrow one in dark. What one width alone shows (the menu and
+    its button, heads of tables, between the bars of a timeline, the twigs of a campaign) is alike on all."""
+    visit = visits.sign_in(filled.gateway, theme=theme, width=width)
+    for path in (
+        "/dashboard/tasks?name=water",
+        "/dashboard/tasks/{running}/timeline",
+        "/dashboard/campaigns/survey",
+        "/dashboard/sessions/agent:main:main",
+        "/dashboard/schedules?view=month",
+    ):
+        visit.goto(path.format_map(filled.ids))
+        visit.fits()
+        visit.can_be_read()
+    if width == PHONE:
+        visit.page.locator(".menu-button").click()
+        visit.can_be_read()
 
 
 def is_not_refused(tab: Tab) -> None:
@@ -128,7 +146,9 @@ def runs_nothing(tab: Tab) -> None:
     assert "49" not in tab.locator("#live").inner_text().split("{{7*7}}")[0][-3:]
 
 
-def test_the_sign_in_is_clean_accessible_and_fits(visits: Visits, filled: Filled, screenshots: Path) -> None:
+def test_the_sign_in_is_clean_accessible_and_fits(
+    visits: Visits, filled: Filled, screenshots: Path | None
+) -> None:
     # The page asks whether it is signed in, and is not.
     visits.expected.append("401 (Unauthorized)")
     visit = visits.open(filled.gateway.url)

@@ -55,6 +55,12 @@ class Visit:
         found = Axe().run(self.page)
         assert found.violations_count == 0, found.generate_report()
 
+    def can_be_read(self) -> None:
+        """The part of it that depends on the colours."""
+        rules = ["color-contrast", "link-in-text-block"]
+        found = Axe().run(self.page, options={"resultTypes": ["violations"], "runOnly": rules})
+        assert found.violations_count == 0, found.generate_report()
+
     def fits(self) -> None:
         """Nothing scrolls sideways, and no text is cut off by the edge of its box."""
         wide = self.page.evaluate(
@@ -62,5 +68,6 @@ class Visit:
         )
         assert wide <= 0, f"{self.page.url} is {wide} px wider than the window"
 
-    def shoot(self, folder: Path, name: str) -> None:
-        self.page.screenshot(path=folder / f"{name}.png", full_page=True)
+    def shoot(self, folder: Path | None, name: str) -> None:
+        if folder is not None:
+            self.page.screenshot(path=folder / f"{name}.png", full_page=True)

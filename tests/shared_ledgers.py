@@ -14,6 +14,7 @@ from holdfast.store.sealing import MemoryKey, OuterKey, Vault
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
 from tests.engine.stage import Stage
+from tests.new_ledgers import put_new_ledger
 from tests.servers import PostgresServer
 
 
@@ -55,6 +56,7 @@ class SharedLedger:
 def shared_sqlite_ledger(directory: Path | None = None) -> Iterator[SharedLedger]:
     with tempfile.TemporaryDirectory(prefix="holdfast-test-", dir=directory or _quick()) as name:
         home = Path(name)
+        put_new_ledger(home / "ledger.db")
         shared_ledger = SharedLedger(
             home, lambda clock, vault: SqliteStore(home / "ledger.db", clock=clock, vault=vault)
         )

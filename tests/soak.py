@@ -65,7 +65,7 @@ STAGES = (
         name="long tasks that are saved and woken",
         variable="HOLDFAST_KILLS",
         count=300,
-        seconds=1500,
+        seconds=800,
         tests=["tests/crash/test_wakes.py"],
     ),
     SoakedTest(

@@ -45,6 +45,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
 from holdfast.web.dashboard import Dashboard
+from tests.new_ledgers import put_new_ledger
 
 TOKEN = "hf_test_" + "a1" * 32
 READ_TOKEN = "hf_test_" + "b2" * 32
@@ -312,7 +313,10 @@ def served_doors(
     """A gateway that serves in this home and holds it."""
     home.mkdir(mode=0o700, exist_ok=True)
     lock = HomeLock.take(home, role="gateway")
-    store = SqliteStore(home / "ledger.db", clock=SystemClock(), vault=Vault(FileKey(home / "key")))
+    ledger = home / "ledger.db"
+    if not ledger.exists():
+        put_new_ledger(ledger)
+    store = SqliteStore(ledger, clock=SystemClock(), vault=Vault(FileKey(home / "key")))
     try:
         config = Config(gateway=settings, agents=agents())
         gateway = StandIn(store, config, home)

@@ -45,6 +45,7 @@ CACHES = {
     ("store/migrations.py", "_read_folder"): "migrations, which are files of the package",
     ("store/outer_keys.py", "_printed_key"): "what the operator's key command prints",
     ("store/queries.py", "load_queries"): "queries, which are files of the package",
+    ("store/sqlite.py", "_new_ledger"): "a ledger without contents, which the migrations make",
     ("store/expected_schema.py", "_read_shape"): "the tables that a list of migrations makes",
     ("store/dashboard_views.py", "_texts"): "views, which are a file of the package",
     ("store/user_sql.py", "our_tables"): "the names of the ledger's own tables",

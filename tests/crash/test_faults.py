@@ -38,6 +38,7 @@ from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_e
 from tests.engine.journal_writer import decoded
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
+from tests.new_ledgers import put_new_ledger
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +149,7 @@ async def test_a_disk_may_fail_once_at_any_call_of_a_whole_life(
     calls = await calls_of_a_life(disk, quick_path / "recorded.db")
 
     for number in range(calls):
-        with closing(SqliteStore(quick_path / f"{number}.db", clock=SystemClock())) as store:
+        with closing(a_new_store(quick_path / f"{number}.db")) as store:
             facts: list[Fact] = []
             disk.fail(failures[(seed + number) % len(failures)], after=number, times=1)
             await live(store, facts)
@@ -161,8 +162,13 @@ async def test_a_disk_may_fail_once_at_any_call_of_a_whole_life(
     assert calls > 50
 
 
+def a_new_store(path: Path) -> SqliteStore:
+    put_new_ledger(path)
+    return SqliteStore(path, clock=SystemClock())
+
+
 async def calls_of_a_life(disk: Disk, path: Path) -> int:
-    with closing(SqliteStore(path, clock=SystemClock())) as store:
+    with closing(a_new_store(path)) as store:
         before = disk.calls
         await live(store, [])
         return disk.calls - before

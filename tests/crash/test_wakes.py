@@ -1,8 +1,8 @@
 """Processes that carry long tasks are killed between save, wake and resume, at moments drawn at random.
 
-A task works for a minute, and a run of it may take five seconds. HOLDFAST_KILLS=300 kills so often in all,
-over more tasks at a time; HOLDFAST_SEED=… draws the same moments again (as far as two processes meet at the
-same moments).
+A task works for fifteen seconds, and a run of it may take two and a half. HOLDFAST_KILLS=300 kills so often
+in all, over more tasks at a time; HOLDFAST_SEED=… draws the same moments again (as far as two processes meet
+at the same moments).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KILLS = int(os.environ.get("HOLDFAST_KILLS") or 20)
 # At a time. When one has ended, the next one begins, so that each kill hits work.
 TASKS = 3 if KILLS <= 20 else 10
-STEPS, STEP_S = 120, 0.5
+STEPS, STEP_S = 60, 0.25
+RUN_S = 2.5
 WAKE_AFTER_S = 0.5
 # A process that comes no further than this saves no run any more.
 PATIENCE_S = 60.0
@@ -49,7 +50,7 @@ def work(number: int, log: str) -> int:
     return number
 
 
-@hf.task(run_timeout="5s", smart_wake="always", wake_after=WAKE_AFTER_S, attempts=1000)
+@hf.task(run_timeout=RUN_S, smart_wake="always", wake_after=WAKE_AFTER_S, attempts=1000)
 async def long(run: hf.Run, log: str) -> int:
     async for turn in run.turns(max=STEPS):
         await turn.step(work, turn.number, log)
@@ -97,7 +98,7 @@ class Strike(msgspec.Struct, frozen=True, kw_only=True):
     def drawn(cls, chance: random.Random) -> Strike:
         after = chance.choice((SAVED, WOKEN, ANY))
         # The save and the resume take some milliseconds, and the wait for the wake half a second.
-        longest = {SAVED: chance.choice((0.02, WAKE_AFTER_S)), WOKEN: 0.05, ANY: 5.0}[after]
+        longest = {SAVED: chance.choice((0.02, WAKE_AFTER_S)), WOKEN: 0.05, ANY: RUN_S}[after]
         return cls(after=after, delay_s=chance.uniform(0.0, longest))
 
 

@@ -38,6 +38,8 @@ from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock
 from tests.engine.tables import dump
 
 LEASE = timedelta(days=3650)
+# How often a process looks for work while what it carries goes on: less and less often while there is none.
+LOOK_EVERY_S, LOOK_AT_LEAST_EVERY_S = 0.01, 0.08
 
 
 class Stage:
@@ -149,15 +151,21 @@ class Stage:
     async def settle(self) -> None:
         """Until nothing goes on by itself. A Crashed that a program raises ends the process."""
         others, carried = asyncio.all_tasks(), set[asyncio.Task[None]]()
+        pause_s = LOOK_EVERY_S
         try:
             while self._life is not None:
-                carried |= await self._take()
+                taken = await self._take()
+                carried |= taken
                 if not carried:
                     return
                 await self._pause_for_restart()
-                done, carried = await asyncio.wait(carried, timeout=0.01)
+                done, carried = await asyncio.wait(
+                    carried, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 for child in done:
                     child.result()
+                is_quiet = not taken and not done
+                pause_s = min(2 * pause_s, LOOK_AT_LEAST_EVERY_S) if is_quiet else LOOK_EVERY_S
         except BaseException as error:
             if not _is_crash(error):
                 raise

@@ -129,6 +129,19 @@ def test_a_ledger_is_found_again_as_it_was_left(quick_path: Path) -> None:
     assert held is None
 
 
+def test_a_ledger_in_memory_is_set_up_like_one_in_a_file_and_has_an_id_of_its_own(
+    store: SqliteStore,
+) -> None:
+    in_memory = [memory_store() for _ in range(2)]
+
+    schema = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"
+    expected = writing(store).execute(schema).fetchall()
+    assert all(writing(one).execute(schema).fetchall() == expected for one in in_memory)
+    assert len({fact(one, "ledger_id") for one in (store, *in_memory)}) == 3
+    for one in in_memory:
+        one.close()
+
+
 def test_a_ledger_in_memory_belongs_to_its_process_alone() -> None:
     one, two = memory_store(), memory_store()
     one.write_now(remember("colour", "blue"))

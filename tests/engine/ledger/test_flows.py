@@ -574,7 +574,7 @@ async def test_a_controller_updates_its_flow_by_revisions_and_a_conflict_is_expl
     assert (resumed.wait, resumed.contents) == (None, b'{"city":"Bergen"}')
     assert blocked.status is FlowStatus.BLOCKED
     assert failed.failure == Failure(kind="visa", message="refused")
-    with pytest.raises(Conflict, match="nothing of it can be changed"):
+    with pytest.raises(Conflict, match="it can no longer be changed"):
         await update(6, state={})
 
 

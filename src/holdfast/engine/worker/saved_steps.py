@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from holdfast.core.campaign import action_of
 from holdfast.core.clock import Clock
 from holdfast.core.step import Step
 from holdfast.engine.aio.service import Service
@@ -49,6 +48,8 @@ class SavedSteps(Service):
         return len(untold)
 
     async def _tell(self, some: Sequence[tuple[LiveRun, Step]]) -> None:
+        from holdfast.core.campaign import action_of  # most processes carry no campaign
+
         now = self._clock.now()
         steps: dict[str, tuple[str, datetime]] = {
             one.task.id: (action_of(step.name), step.ended_at) for one, step in some

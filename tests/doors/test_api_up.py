@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.conftest import quick_directory
-from tests.doors.calls import PROGRAM, environment, run_process
+from tests.doors.calls import PROGRAM, Run, environment, run_process
 from tests.doors.terminals import Beside, Terminal
 
 pytestmark = pytest.mark.slow
@@ -37,6 +37,8 @@ callable = "echo_agent:ask"
 [agents.upgrader]
 callable = "echo_agent:upgrade"
 """
+# Enough for a restart to come among them.
+POSTED = 100
 TOKENS = """
 [tokens.board]
 token_file = "board"
@@ -146,18 +148,18 @@ def test_commands_speak_to_a_running_gateway_and_survive_its_restart(running: Up
     assert "serving" in screen.out
 
 
-def test_an_agent_that_needs_a_restart_is_refused_or_gets_it(running: Up) -> None:
+def test_an_agent_that_needs_a_restart_is_refused_or_gets_it(running: Up, run: Run) -> None:
     home, key = running.home, "agent:upgrader:main"
     manifest = home / "restart-manifest.json"
     manifest.mkdir()
-    refused = run_process(home, "chat", "upgrader", "-m", "upgrade")
-    transcript = run_process(home, "sessions", "show", key).out
+    refused = run("chat", "upgrader", "-m", "upgrade")
+    transcript = run("sessions", "show", key).out
     with httpx.Client(timeout=60, trust_env=False) as http:
         (blocked,) = running.post(http, "gateway.restarts", {}).json()["restarts"]
-    screen = run_process(home, "status").out
+    screen = run("status").out
     manifest.rmdir()
-    restarted = run_process(home, "chat", "upgrader", "-m", "upgrade again")
-    found = run_process(home, "gateway", "restarts", "--json").json["restarts"]
+    restarted = run("chat", "upgrader", "-m", "upgrade again")
+    found = run("gateway", "restarts", "--json").json["restarts"]
 
     why = f"the manifest {manifest} cannot be written (Is a directory)"
     assert (refused.status, refused.out) == (0, f"no: {why}\n")
@@ -172,14 +174,14 @@ def test_an_agent_that_needs_a_restart_is_refused_or_gets_it(running: Up) -> Non
     ]
 
 
-def test_a_caller_that_talks_is_told_why_nothing_is_said(running: Up) -> None:
+def test_a_caller_that_talks_is_told_why_nothing_is_said(running: Up, run: Run) -> None:
     home = running.home
 
-    nothing = run_process(home, "chat", "silent", "-m", "hello")
+    nothing = run("chat", "silent", "-m", "hello")
     with Beside(home, "chat", "asker", "-m", "paint it") as chat:
         chat.read_until("waits for an answer: which colour? (`holdfast questions answer ques_")
-        (question,) = run_process(home, "questions", "list", "--json").json["questions"]
-        answered = run_process(home, "questions", "answer", question["id"], "red")
+        (question,) = run("questions", "list", "--json").json["questions"]
+        answered = run("questions", "answer", question["id"], "red")
         ended = chat.end()
 
     assert (nothing.status, nothing.out) == (0, "")
@@ -188,23 +190,23 @@ def test_a_caller_that_talks_is_told_why_nothing_is_said(running: Up) -> None:
     assert ended == (0, "painted it red\n")
 
 
-def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> None:
+def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up, run: Run) -> None:
     home = running.home
     settings, agent = home / "holdfast.toml", home / "echo_agent.py"
-    before = run_process(home, "gateway", "status", "--json").json["bootId"]
+    before = run("gateway", "status", "--json").json["bootId"]
     whole = agent.read_text(encoding="utf-8")
 
     agent.write_text("def answer(:\n", encoding="utf-8")
-    broken = run_process(home, "gateway", "restart")
+    broken = run("gateway", "restart")
     agent.write_text(whole, encoding="utf-8")
     settings.write_text(
         settings.read_text(encoding="utf-8") + '\n[agents.typo]\ncallable = "echo_agent:nothere"\n',
         encoding="utf-8",
     )
-    typo = run_process(home, "gateway", "restart", "--force")
-    listed = run_process(home, "gateway", "restarts", "--json").json["restarts"]
-    answered = run_process(home, "chat", "echo", "-m", "hello")
-    after = run_process(home, "gateway", "status", "--json").json["bootId"]
+    typo = run("gateway", "restart", "--force")
+    listed = run("gateway", "restarts", "--json").json["restarts"]
+    answered = run("chat", "echo", "-m", "hello")
+    after = run("gateway", "status", "--json").json["bootId"]
 
     assert (broken.status, typo.status) == (3, 3)
     assert [one["status"] for one in listed] == ["blocked", "blocked"]
@@ -215,13 +217,13 @@ def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> N
     assert after == before
 
 
-def test_a_mistake_in_the_settings_keeps_no_client_from_a_gateway_that_goes_on(running: Up) -> None:
+def test_a_mistake_in_the_settings_keeps_no_client_from_a_gateway_that_goes_on(running: Up, run: Run) -> None:
     home = running.home
     settings = home / "holdfast.toml"
     settings.write_text(settings.read_text(encoding="utf-8") + "\n[gateway.prot]\nx = 1\n", encoding="utf-8")
 
-    answered = run_process(home, "chat", "echo", "-m", "hello")
-    listed = run_process(home, "agents", "list", "--json")
+    answered = run("chat", "echo", "-m", "hello")
+    listed = run("agents", "list", "--json")
 
     assert (answered.status, answered.out) == (0, "you said hello\n")
     assert "gateway.prot" in answered.err
@@ -231,18 +233,20 @@ def test_a_mistake_in_the_settings_keeps_no_client_from_a_gateway_that_goes_on(r
 LATE = '\n[agents.late]\ncallable = "late_agent:answer"\n'
 
 
-def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_mended(running: Up) -> None:
+def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_mended(
+    running: Up, run: Run
+) -> None:
     home = running.home
     settings = home / "holdfast.toml"
     before = settings.read_text(encoding="utf-8")
-    boot = gateway_of(home)["bootId"]
+    boot = gateway_of(run)["bootId"]
 
     settings.write_text(before + LATE, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["settingsRefused"] is not None)
+    eventually(lambda: gateway_of(run)["settingsRefused"] is not None)
 
-    shown = run_process(home, "status")
-    checked = run_process(home, "config", "check", "--json")
-    listed = run_process(home, "agents", "list", "--json")
+    shown = run("status")
+    checked = run("config", "check", "--json")
+    listed = run("agents", "list", "--json")
     with httpx.Client(timeout=60) as http:
         token = (home / "token").read_text(encoding="utf-8").strip()
         ready = http.get(f"{running.url}/readyz", headers={"authorization": f"Bearer {token}"})
@@ -260,24 +264,22 @@ def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_men
 
     # Back to what holds: no run is interrupted for it.
     settings.write_text(before, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["settingsRefused"] is None)
-    assert "gateway" not in {
-        one["name"] for one in failures_of(run_process(home, "config", "check", "--json"))
-    }
-    assert gateway_of(home)["bootId"] == boot
+    eventually(lambda: gateway_of(run)["settingsRefused"] is None)
+    assert "gateway" not in {one["name"] for one in failures_of(run("config", "check", "--json"))}
+    assert gateway_of(run)["bootId"] == boot
 
     # The module comes, and no person touches the settings.
     settings.write_text(before + LATE, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["settingsRefused"] is not None)
+    eventually(lambda: gateway_of(run)["settingsRefused"] is not None)
     (home / "late_agent.py").write_text(AGENT, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["bootId"] != boot)
-    answered = run_process(home, "chat", "late", "-m", "hello")
+    eventually(lambda: gateway_of(run)["bootId"] != boot)
+    answered = run("chat", "late", "-m", "hello")
     assert (answered.status, answered.out) == (0, "you said hello\n")
-    assert gateway_of(home)["settingsRefused"] is None
+    assert gateway_of(run)["settingsRefused"] is None
 
 
-def gateway_of(home: Path) -> Any:
-    return run_process(home, "gateway", "status", "--json").json
+def gateway_of(run: Run) -> Any:
+    return run("gateway", "status", "--json").json
 
 
 def failures_of(called: Any) -> list[Any]:
@@ -288,42 +290,42 @@ def eventually(is_so: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < give_up_at
-        time.sleep(0.2)
+        time.sleep(0.1)
 
 
-def test_a_token_whose_file_comes_later_opens_the_doors_then(running: Up) -> None:
+def test_a_token_whose_file_comes_later_opens_the_doors_then(running: Up, run: Run) -> None:
     home = running.home
     settings, board = home / "holdfast.toml", "hf_" + "board" * 8
     text = '\n[tokens.board]\ntoken_file = "board"\n'
     settings.write_text(settings.read_text(encoding="utf-8") + text, encoding="utf-8")
-    eventually(lambda: "tokens.board" in (gateway_of(home)["settingsRefused"] or ""))
+    eventually(lambda: "tokens.board" in (gateway_of(run)["settingsRefused"] or ""))
 
     (home / "board").touch(mode=0o600)
     (home / "board").write_text(board, encoding="utf-8")
 
-    eventually(lambda: gateway_of(home)["settingsRefused"] is None)
+    eventually(lambda: gateway_of(run)["settingsRefused"] is None)
     with httpx.Client(timeout=60) as http:
         assert running.ask(http, "health", {}, board).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "command", [("sessions", "send", "echo"), ("chat", "echo", "-m")], ids=lambda one: one[0]
-)
-def test_text_that_is_none_is_refused_in_words(running: Up, command: tuple[str, ...]) -> None:
-    for text, why in (("\udcff", "not UTF-8"), ("", "is empty")):
-        called = run_process(running.home, *command, text)
+def test_text_that_is_none_is_refused_in_words(running: Up, run: Run) -> None:
+    assert running.up.poll() is None
+    for command in (("sessions", "send", "echo"), ("chat", "echo", "-m")):
+        for text, why in (("\udcff", "not UTF-8"), ("", "is empty")):
+            called = run(*command, text)
 
-        assert (called.status, called.out) == (2, "")
-        assert why in called.err
-        assert "Traceback" not in called.err
+            assert (called.status, called.out) == (2, "")
+            assert why in called.err
+            assert "Traceback" not in called.err
 
 
 def test_a_token_is_there_when_the_address_is_said_and_more_come_and_go_with_the_settings(
     running: Up,
+    run: Run,
 ) -> None:
     """Nothing is restarted for it: it is the same life that hears them and then does not."""
     home = running.home
-    boot = run_process(home, "gateway", "status", "--json").json["bootId"]
+    boot = run("gateway", "status", "--json").json["bootId"]
     board, plugin = "board-" + "x" * 40, "plugin-" + "y" * 40
     for name, token in (("board", board), ("plugin", plugin)):
         (home / name).write_text(token)
@@ -340,7 +342,7 @@ def test_a_token_is_there_when_the_address_is_said_and_more_come_and_go_with_the
     assert read_only.status_code == 403
     assert owned.json()["isNew"]
     assert board not in shown.text
-    assert run_process(home, "gateway", "status", "--json").json["bootId"] == boot
+    assert run("gateway", "status", "--json").json["bootId"] == boot
     assert running.had_token
 
 
@@ -358,13 +360,15 @@ def until(is_so: Callable[[], bool], patience_s: float = 30.0) -> None:
         time.sleep(0.5)
 
 
-def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled(running: Up) -> None:
+def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled(
+    running: Up, run: Run
+) -> None:
     """The client sends again, with the same key, when an accepted connection broke."""
     refused: list[str] = []
 
     def post_all() -> None:
         with httpx.Client(timeout=30, verify=False, trust_env=False) as http:
-            for number in range(200):
+            for number in range(POSTED):
                 params = {"sessionKey": "echo", "message": f"{number}", "idempotencyKey": f"{number}"}
                 while True:
                     try:
@@ -379,10 +383,10 @@ def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled
 
     posting = threading.Thread(target=post_all)
     posting.start()
-    restarted = run_process(running.home, "gateway", "restart", "--force")
+    restarted = run("gateway", "restart", "--force")
     posting.join(120)
 
-    last = run_process(running.home, "chat", "echo", "-m", "the end")
+    last = run("chat", "echo", "-m", "the end")
     with httpx.Client(timeout=30, verify=False, trust_env=False) as http:
         told = running.post(http, "chat.history", {"sessionKey": "echo", "after": 0, "limit": 500}).json()
     asked = [message["text"] for message in told["messages"] if message["role"] == "user"]
@@ -390,7 +394,7 @@ def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled
     assert restarted.status == 0, restarted.err
     assert last.status == 0
     assert refused == []
-    assert asked == [*(str(number) for number in range(200)), "the end"]
+    assert asked == [*(str(number) for number in range(POSTED)), "the end"]
     assert sorted(answers) == sorted(f"you said {text}" for text in asked)
 
 

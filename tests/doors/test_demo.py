@@ -37,15 +37,15 @@ def demo(home: Path, *arguments: str, **environ: str) -> Call:
 
 @pytest.mark.slow
 def test_every_item_goes_on_exactly_once_after_three_kills(home: Path, tmp_path: Path) -> None:
-    called = demo(home, "--kills", "3", "--no-wait", "--json", TMPDIR=str(tmp_path))
+    called = demo(home, "--items", "10", "--kills", "3", "--no-wait", "--json", TMPDIR=str(tmp_path))
 
     assert failing(called.json) == []
     assert called.status == 0
     assert called.json["holds"] is True
-    document = {"items": 20, "kills": 3, "lost": 0, "repeated": 0}
+    document = {"items": 10, "kills": 3, "lost": 0, "repeated": 0}
     assert document.items() <= called.json.items()
     assert called.json["resumed"] >= 3
-    assert called.json["steps"] >= 20 * 8
+    assert called.json["steps"] >= 10 * 8
     assert len(called.json["killedPids"]) == 3
     assert list(tmp_path.iterdir()) == []
     assert called.err.count("killed by SIGKILL") == 3
@@ -55,7 +55,7 @@ def test_every_item_goes_on_exactly_once_after_three_kills(home: Path, tmp_path:
 def test_the_same_on_postgresql(home: Path, postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
 
-    called = demo(home, "--json", "--store", url)
+    called = demo(home, "--items", "10", "--json", "--store", url)
 
     assert failing(called.json) == []
     assert called.status == 0
@@ -95,13 +95,13 @@ def test_a_folder_of_ones_own_is_analysed_and_a_broken_item_is_told(home: Path, 
 
 
 @pytest.mark.slow
-def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -> None:
+def test_a_named_store_may_be_used_again_and_again(run: Run, home: Path, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'x.db'}"
 
     for played in (1, 2):
-        assert demo(home, "--items", "5", "--store", store).status == 0
-        counts = run_process(home, "tasks", "list", "--json", "--store", store).json["counts"]
-        assert counts == {"succeeded": 10 * played}
+        assert demo(home, "--items", "3", "--store", store).status == 0
+        counts = run("tasks", "list", "--json", "--store", store).json["counts"]
+        assert counts == {"succeeded": 6 * played}
 
 
 @pytest.mark.slow
@@ -167,9 +167,8 @@ def test_a_terminal_that_is_closed_ends_the_dashboard(home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["--no-wait", "--json"])
-def test_it_ends_by_itself_if_it_shall_not_wait(home: Path, option: str) -> None:
-    with Terminal(home, "demo", "--items", "3", "--pause", "0", option) as terminal:
+def test_it_ends_by_itself_if_it_shall_not_wait(home: Path) -> None:
+    with Terminal(home, "demo", "--items", "3", "--pause", "0", "--no-wait") as terminal:
         assert terminal.end() == 0
 
         assert "dashboard" not in terminal.shown

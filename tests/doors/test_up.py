@@ -204,8 +204,11 @@ def test_a_gateway_that_never_serves_is_not_announced(home: Path, more: tuple[st
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hangups_are_heard")
-@pytest.mark.parametrize("more", [(), ("--no-supervisor",)], ids=["supervised", "alone"])
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    ("number", "more"),
+    [(signal.SIGHUP, ()), (signal.SIGUSR1, ("--no-supervisor",))],
+    ids=["supervised", "alone"],
+)
 def test_a_restart_is_recorded_with_the_signal_that_asked_for_it(
     run: Run, home: Path, number: signal.Signals, more: tuple[str, ...]
 ) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import app
+from holdfast.cli.main import main
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
 from tests.architecture.source import ROOT
@@ -214,21 +216,26 @@ class GatewayHome:
 
 
 class Cli:
-    """The program in the home of a gateway, each time in a process of its own."""
+    """The program on the home of a gateway, run in this process: it talks to the gateway as any other."""
 
     def __init__(self, one: GatewayHome) -> None:
         self._gateway = one
 
     def __call__(self, *arguments: str) -> Call:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            env=self._gateway.environ,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return Call(status=done.returncode, out=done.stdout, err=done.stderr)
+        before = dict(os.environ)
+        os.environ["HOLDFAST_HOME"] = str(self._gateway.home)
+        if self._gateway.store is not None:
+            os.environ["HOLDFAST_STORE"] = self._gateway.store
+        try:
+            with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+                with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                    status = main(arguments)
+                out.seek(0)
+                err.seek(0)
+                return Call(status=status, out=out.read(), err=err.read())
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 @contextlib.contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.tools.witness import ticks_of
-from tests.gateway.gateway_home import GatewayHome, gateway_home, kill
+from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home, kill
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +30,9 @@ SETTINGS: dict[str, Any] = {"agents": {"coder": {"command": [sys.executable, "-c
 
 def holdfast(one: GatewayHome, *arguments: str) -> Any:
     """As the operator says it in a shell."""
-    command = [sys.executable, "-m", "holdfast", *arguments, "--json"]
-    done = subprocess.run(command, env=one.environ, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    done = Cli(one)(*arguments, "--json")
+    assert done.status == 0, done.err
+    return done.json
 
 
 def task_of(one: GatewayHome) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SETTINGS = {
     "tasks": ["tests.gateway.flow_tasks:note"],
     "policies": {"concurrency": {"gateway": len(WAITERS) // 2}},
     # The nodes wait in threads, which a drain cannot interrupt.
-    "gateway": {"restart": {"drainTimeoutS": 2}},
+    "gateway": {"restart": {"drainTimeoutS": 0.5}},
 }
 NOTE = "task: 'tests.gateway.flow_tasks:note'"
 RELEASE = "\n".join(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.gateway_home import GatewayHome, gateway_home
+from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home
 
 pytestmark = pytest.mark.slow
 
@@ -38,9 +36,9 @@ def wait_until_it_fires(one: GatewayHome) -> None:
 
 
 def shown(one: GatewayHome, *arguments: str, as_json: bool = True) -> Any:
-    command = [sys.executable, "-m", "holdfast", *arguments, *(["--json"] if as_json else [])]
-    done = subprocess.run(command, env=one.environ, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout) if as_json else done.stdout
+    done = Cli(one)(*arguments, *(["--json"] if as_json else []))
+    assert done.status == 0, done.err
+    return done.json if as_json else done.out
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["restart", "crash"])

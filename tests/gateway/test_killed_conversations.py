@@ -29,8 +29,8 @@ from tests.servers import PostgresServer
 pytestmark = pytest.mark.slow
 
 SESSIONS = ("ada", "ben", "group-7")
-EACH = 12
-KILLS = 6
+EACH = 8
+KILLS = 4
 PATIENCE_S = 90.0
 
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -18,7 +16,7 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.store.postgres import PostgresStore
-from tests.gateway.gateway_home import GatewayHome, gateway_home
+from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home
 from tests.gateway.proxy import proxy
 from tests.gateway.test_two_gateways import check, ledger_of_both, merged, post_gated, until
 from tests.servers import PostgresServer
@@ -46,11 +44,6 @@ def ready(one: GatewayHome) -> tuple[int, Any]:
             return error.code, json.load(error)
 
 
-def status_of(one: GatewayHome) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast", "status"]
-    return subprocess.run(command, env=one.environ, capture_output=True, text=True, timeout=120)
-
-
 def lines_since(one: GatewayHome, before: str) -> list[str]:
     return one.log()[len(before) :].splitlines()
 
@@ -62,7 +55,7 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
     url = postgres_server.create_database()
     with (
         proxy(postgres_server) as way,
-        gateway_home(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
+        gateway_home(tmp_path / "home", settings=SETTINGS, store=f"{way.url(url)}&connect_timeout=2") as one,
     ):
         boot = one.until_ready()["bootId"]
         assert ready(one)[0] == 200
@@ -72,7 +65,7 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
         began = time.monotonic()
         one.wait_for(lambda: ready(one)[0] == 503, "it says that it is ready")
         code, found = ready(one)
-        shown = status_of(one)
+        shown = Cli(one)("status")
         gateway = one.call("gateway.status")
         time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - began)))
         way.heal()
@@ -83,9 +76,9 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
         assert (code, found["status"], found["ledger"]) == (503, "serving", "away")
         assert (gateway["status"], gateway["isReady"], gateway["bootId"]) == ("serving", False, boot)
         assert gateway["ledgerProblem"]
-        assert shown.returncode == 1
-        assert "PostgreSQL" in shown.stdout
-        assert "serving, up for" in shown.stdout
+        assert shown.status == 1
+        assert "PostgreSQL" in shown.out
+        assert "serving, up for" in shown.out
         assert len(lines) <= 6, lines
         assert sum("can be used again" in line for line in lines) == 1
         assert one.stop() == 0

@@ -34,8 +34,8 @@ def settings() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("killers", [1, 4])
-def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path, killers: int) -> None:
+def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path) -> None:
+    killers = 2
     texts = [f"kill-{number}" for number in range(killers)]
     texts += [f"innocent-{number}" for number in range(RUNS - killers)]
     with gateway_home(tmp_path / "home", settings=settings()) as one:

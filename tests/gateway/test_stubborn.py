@@ -41,7 +41,7 @@ def test_the_same_on_a_server(tmp_path: Path, postgres_server: PostgresServer) -
 
 def drain_with_hostile_agents(home: Path, store: str | None) -> None:
     agents = [*STUBBORN, "behaves", "sends"]
-    with gateway_home(home, settings=settings(5.0, *agents), store=store) as one:
+    with gateway_home(home, settings=settings(3.5, *agents), store=store) as one:
         boot = one.until_ready()["bootId"]
         texts = [say(one, name, name) for name in (*STUBBORN, "sends")]
         texts += [say(one, "behaves", f"behaves-{number}") for number in range(GOOD)]
@@ -128,7 +128,7 @@ def assert_nothing_was_written_while_unwinding(contents: Contents) -> None:
 
 def test_a_program_that_keeps_the_loop_from_going_on_is_ended_by_force_and_resumed(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with gateway_home(home, settings=settings(4.0, "blocks", "behaves")) as one:
+    with gateway_home(home, settings=settings(2.5, "blocks", "behaves")) as one:
         one.until_ready()
         texts = [say(one, "blocks", "blocks"), say(one, "behaves", "behaves")]
         one.wait_for(lambda: set(one.world("begun")) == set(texts), "not both of them have begun")

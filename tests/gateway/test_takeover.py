@@ -35,7 +35,7 @@ PEERS = ("ada", "ben")
 ACCOUNT = "team-sea"
 CHILD = "seedling()"
 # Longer than the pause between two looks of the survivor, and than a busy machine keeps a gateway waiting.
-LEASE = timedelta(seconds=6)
+LEASE = timedelta(seconds=4)
 # About as long as a gateway takes to start.
 STARTING = timedelta(seconds=1.5)
 # What a busy machine may add to the lease.

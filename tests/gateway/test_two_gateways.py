@@ -46,9 +46,9 @@ AGENTS = 4
 SESSIONS = ("main", "group")
 GATED = 4
 # So many messages are acknowledged before and during each trouble.
-MANY = 25
+MANY = 10
 # Short, so that it really lapses within a test; longer than a busy machine keeps a gateway waiting.
-LEASE = timedelta(seconds=6)
+LEASE = timedelta(seconds=3)
 
 
 def settings() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.tools.repositories import git, new_repository
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
+KILLS = int(os.environ.get("HOLDFAST_KILLS") or 10)
 
 T = TypeVar("T")
 

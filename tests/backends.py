@@ -12,7 +12,7 @@ on_sqlite = pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
 
 
 def first_on_both(name: str, values: Sequence[Any], *, ledger: str = "ledger") -> pytest.MarkDecorator:
-    """Each value on SQLite, and the first one on PostgreSQL, too: the others would pass the same code there."""
+    """Each value on SQLite, and the first on PostgreSQL, too: there the others pass the same code."""
     pairs = [
         *(pytest.param("sqlite", value) for value in values),
         pytest.param("postgres", values[0], marks=pytest.mark.slow),

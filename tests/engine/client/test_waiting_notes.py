@@ -122,4 +122,4 @@ async def test_a_timeout_that_is_none_is_refused(shared_ledger: SharedLedger) ->
 
         for given in (0, -1, "soon", True):
             with pytest.raises(hf.BadInput, match="timeout"):
-                await handle.result(timeout=given)  # type: ignore[arg-type]
+                await handle.result(timeout=given)

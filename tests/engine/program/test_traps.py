@@ -573,7 +573,7 @@ async def test_a_restart_at_any_point_repeats_nothing_and_leaves_nothing_in_doub
 
 @hf.task(attempts=1)
 async def leaves_at_once_by_exception(run: hf.Run) -> str:
-    notes = run.list("notes", [0])
+    notes: hf.DurableList[Any] = run.list("notes", [0])
     try:
         async for turn in run.turns():
             await turn.step(fail, "rough sea")

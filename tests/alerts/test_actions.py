@@ -19,6 +19,7 @@ from holdfast.core.transitions import AlertActionStatus, CampaignStatus, ItemSta
 from holdfast.engine.campaigns.issues import issues_of
 from holdfast.progress.saver import CampaignSaver
 from tests.alerts.watched_campaign import PHONE, WatchedCampaign, failing
+from tests.backends import on_sqlite
 
 PAUSE = AlertSettings(condition="failed_count > 0", action="notify_human + pause_campaign")
 NIGHT = QuietHours(start=time(22), end=time(7), zone=UTC, let_through=frozenset({AlertSeverity.CRITICAL}))
@@ -191,6 +192,7 @@ async def test_an_action_that_fails_is_tried_again_and_works(watched: WatchedCam
     assert len(watched.texts()) == 1
 
 
+@on_sqlite
 async def test_an_action_that_fails_for_good_is_given_up_and_told_once(watched: WatchedCampaign) -> None:
     await watched.begin()
     acts = dict(ACTS) | {AlertActionKind.PAUSE_CAMPAIGN: failing(100)}
@@ -206,6 +208,7 @@ async def test_an_action_that_fails_for_good_is_given_up_and_told_once(watched: 
     assert "pause_campaign was given up: it cannot be done now (after 5 attempts)" in told
 
 
+@on_sqlite
 async def test_an_action_that_fails_does_not_keep_the_others_from_being_done(
     watched: WatchedCampaign,
 ) -> None:
@@ -256,6 +259,7 @@ async def test_an_action_whose_alert_is_cleared_before_it_worked_is_skipped(watc
     assert (skipped.status, skipped.outcome) == (AlertActionStatus.SKIPPED, "the alert was cleared before")
 
 
+@on_sqlite
 async def test_without_a_channel_the_outcome_says_what_to_set_and_the_notice_waits_for_one(
     watched: WatchedCampaign,
 ) -> None:
@@ -275,6 +279,7 @@ async def test_without_a_channel_the_outcome_says_what_to_set_and_the_notice_wai
     assert len(watched.notices()) == 1
 
 
+@on_sqlite
 async def test_a_notice_without_a_channel_is_given_up_when_its_alert_is_over(
     watched: WatchedCampaign,
 ) -> None:
@@ -318,6 +323,7 @@ async def test_a_campaign_whose_condition_is_over_is_not_paused_by_a_late_attemp
     assert (await watched.campaigns.get("rd-os")).status is CampaignStatus.RUNNING
 
 
+@on_sqlite
 async def test_a_rule_with_channels_of_its_own_notifies_each_once(watched: WatchedCampaign) -> None:
     await watched.begin()
     watch = watched.watch(some=AlertSettings(condition="failed_count > 0", channels=["a", "b"]))
@@ -328,6 +334,7 @@ async def test_a_rule_with_channels_of_its_own_notifies_each_once(watched: Watch
     assert sorted(one.channel for one in watched.notices()) == ["a", "b"]
 
 
+@on_sqlite
 async def test_quiet_hours_hold_the_notice_back_and_say_so_later(watched: WatchedCampaign) -> None:
     await watched.begin()
     watched.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))
@@ -347,6 +354,7 @@ async def test_quiet_hours_hold_the_notice_back_and_say_so_later(watched: Watche
     assert "this notice was held back by quiet hours" in text
 
 
+@on_sqlite
 async def test_an_alert_that_came_and_went_in_quiet_hours_is_told_in_one_notice(
     watched: WatchedCampaign,
 ) -> None:
@@ -365,6 +373,7 @@ async def test_an_alert_that_came_and_went_in_quiet_hours_is_told_in_one_notice(
     assert "over since 2026-01-05 23:35 UTC" in text
 
 
+@on_sqlite
 async def test_a_severity_that_quiet_hours_let_through_is_told_at_once(watched: WatchedCampaign) -> None:
     await watched.begin()
     watched.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))
@@ -377,6 +386,7 @@ async def test_a_severity_that_quiet_hours_let_through_is_told_at_once(watched: 
     assert len(watched.texts()) == 1
 
 
+@on_sqlite
 async def test_quiet_hours_hold_no_action_back(watched: WatchedCampaign) -> None:
     await watched.begin()
     watched.clock.set(datetime(2026, 1, 5, 23, 30, tzinfo=UTC))

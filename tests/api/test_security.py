@@ -414,10 +414,11 @@ def test_a_request_that_does_not_come_is_given_up(
 
 def test_a_websocket_that_takes_nothing_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocols, "LOOK_EVERY_S", 0.2)
-    with served_doors(home) as house, house.websocket(max_queue=1) as client:
+    with served_doors(home) as house, house.websocket(max_queue=1, close_timeout=0.1) as client:
         client.connect()
         client.way.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         frame = msgspec.json.encode({"type": "req", "id": "1", "method": "rpc.describe"}).decode()
+        frame += " " * 4096  # so that all buffers on its way are full soon
         with contextlib.suppress(OSError, ConnectionClosed):
             while True:
                 client.way.send(frame)

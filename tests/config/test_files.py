@@ -465,7 +465,7 @@ TREES = st.recursive(
 
 @pytest.mark.slow
 @given(tree=st.dictionaries(st.sampled_from(NAMES), TREES, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_a_document_holds_it_is_taken_or_refused_as_settings(
     tree: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -93,7 +93,7 @@ async def writer(run: hf.Run, task_id: str, value: Any) -> None:
 
 
 @hf.task(name="everywhere")
-async def everywhere(run: hf.Run, values: list[Any], *, pad: str = "") -> dict[str, Any]:
+async def everywhere(run: hf.Run, values: list[Any], *, pad: str = "", turns: int = TURNS) -> dict[str, Any]:
     """What came back, by the place it went through."""
     got: dict[str, Any] = {"arguments": values}
     items, cell = run.list("items", values), run.value("cell", values)
@@ -106,7 +106,7 @@ async def everywhere(run: hf.Run, values: list[Any], *, pad: str = "") -> dict[s
         await run.step(raises, values)
     except RaisedWithValue:
         got["raised"] = values
-    async for turn in run.turns(max=TURNS):
+    async for turn in run.turns(max=turns):
         # A finished turn is not gone through again: what it found out crosses turns in the list.
         items.append([await turn.step(echo, values), await turn.tool(opaque, {"value": values}), values])
         cell.set([turn.number, values])

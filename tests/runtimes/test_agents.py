@@ -25,6 +25,7 @@ from holdfast.runtimes.command import CommandInput, stdin_of
 from holdfast.store import Store
 from holdfast.store.sealing import FACT, LedgerKey, wrap
 from holdfast.testing import FakeClock
+from tests.backends import on_sqlite
 from tests.builders import START
 from tests.engine.stage import Stage
 from tests.gateway.chats import GROUP, KEY, Chat
@@ -86,6 +87,7 @@ async def ask(stage: Stage, tmp_path: Path, text: str = "Tides?", **settings: An
         ("tell_where", f"agent: user {GROUP.peer} on hook in {KEY}: Tides?"),
     ],
 )
+@on_sqlite
 async def test_a_python_agent_answers(stage: Stage, tmp_path: Path, name: str, answer: str) -> None:
     assert await ask(stage, tmp_path, callable=f"{HERE}:{name}") == [answer]
 
@@ -273,6 +275,7 @@ async def test_a_command_sees_no_secret_that_the_settings_name_for_others(
 
 
 @pytest.mark.parametrize("directory", ["desk", "~/desk", "{home}/desk"])
+@on_sqlite
 async def test_a_command_works_in_its_directory(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str
 ) -> None:

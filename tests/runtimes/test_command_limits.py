@@ -20,6 +20,7 @@ from holdfast.runtimes.command import CommandInput
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import commands
+from tests.backends import on_sqlite
 from tests.engine.stage import Stage
 from tests.gateway.chats import Chat
 
@@ -120,6 +121,7 @@ async def test_an_agent_that_hands_over_its_checkpoint_is_woken_with_the_packet_
 
 
 @pytest.mark.parametrize("way", ["stdin", "SIGUSR1"])
+@on_sqlite
 async def test_an_agent_is_warned_before_its_limit_in_the_way_that_it_declares(
     stage: Stage, tmp_path: Path, way: str
 ) -> None:
@@ -145,6 +147,7 @@ async def test_an_agent_is_warned_before_its_limit_in_the_way_that_it_declares(
 
 
 @pytest.mark.usefixtures("quick_stops")
+@on_sqlite
 async def test_an_agent_that_declares_no_warning_gets_none(stage: Stage, tmp_path: Path) -> None:
     agent = LongAgent(stage, tmp_path, "unwarned", run_timeout_s=0.6)
 
@@ -155,6 +158,7 @@ async def test_an_agent_that_declares_no_warning_gets_none(stage: Stage, tmp_pat
 
 @pytest.mark.usefixtures("quick_stops")
 @pytest.mark.parametrize("way", ["deaf", "frozen", "torn"])
+@on_sqlite
 async def test_an_agent_that_does_not_end_is_killed_and_its_last_whole_checkpoint_counts(
     stage: Stage, tmp_path: Path, way: str
 ) -> None:
@@ -168,6 +172,7 @@ async def test_an_agent_that_does_not_end_is_killed_and_its_last_whole_checkpoin
 
 @pytest.mark.usefixtures("quick_stops")
 @pytest.mark.parametrize(("way", "refused"), [("silent", 0), ("half", 1)])
+@on_sqlite
 async def test_an_agent_that_is_killed_without_a_whole_checkpoint_is_never_started_again(
     stage: Stage, tmp_path: Path, way: str, refused: int
 ) -> None:
@@ -182,6 +187,7 @@ async def test_an_agent_that_is_killed_without_a_whole_checkpoint_is_never_start
     assert len(agent.events(EventKind.AGENT_CHECKPOINT_REFUSED)) == refused
 
 
+@on_sqlite
 async def test_a_wrong_document_is_told_to_the_operator_and_not_believed(
     stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,6 +270,7 @@ async def test_an_agent_that_is_never_done_fails_after_five_wakes_and_names_each
     assert not await stage.pass_time()
 
 
+@on_sqlite
 async def test_a_done_command_does_not_inherit_what_its_agent_does_not(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +356,7 @@ if sys.argv[1] == "marked":
 
 
 @pytest.mark.parametrize("way", ["plain", "marked"])
+@on_sqlite
 async def test_a_command_that_answers_is_not_started_again_for_the_file_it_wrote_on_its_way(
     stage: Stage, tmp_path: Path, way: str
 ) -> None:

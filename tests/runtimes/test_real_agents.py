@@ -17,6 +17,7 @@ from holdfast.runtimes.agents import definitions
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.architecture.source import DOCS
+from tests.backends import on_sqlite
 from tests.engine.stage import Stage
 from tests.gateway.chats import Chat
 
@@ -38,6 +39,7 @@ def stage(store: Store, clock: FakeClock, tmp_path: Path) -> Iterator[Stage]:
     stage.kill()
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("name", "program"), [("claude", "claude"), ("codex", "codex"), ("claw", "openclaw")]
 )

@@ -181,13 +181,18 @@ async def test_two_requests_at_once_spawn_one_session(stage: Stage, tmp_path: Pa
     assert [one.is_duplicate for one in spawned].count(False) == 1
 
 
-async def test_a_tool_that_is_killed_at_any_write_spawns_once(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ledger", "every"), [("sqlite", 1), ("postgres", 3)], indirect=["ledger"])
+async def test_a_tool_that_is_killed_at_any_write_spawns_once(
+    stage: Stage, tmp_path: Path, every: int
+) -> None:
+    writes = range(1, 12, every)
+
     async def speak(run: hf.Run, heard: Any) -> str:
         spawned: SpawnedSession = await run.tool(sessions_spawn, {"task": "Tides", "agent": "worker"})
         return spawned.task_id
 
     with spawning_through(lambda: {"worker"}):
-        for number in range(1, 12):
+        for number in writes:
             chat = await Chat(stage, agent(speak), worker(tmp_path)).begin()
             await chat.say("Start.", key=f"agent:scholar:{number}")
             stage.die_at_write(number)
@@ -198,7 +203,7 @@ async def test_a_tool_that_is_killed_at_any_write_spawns_once(stage: Stage, tmp_
 
     tasks = await stage.store.read(lambda tx: tx.tasks.page(limit=100))
     owners = [task.owner for task in tasks if task.name == "agent.worker"]
-    assert len(owners) == len(set(owners)) == 11
+    assert len(owners) == len(set(owners)) == len(writes)
 
 
 async def test_depth_and_number_of_children_are_limited(

@@ -186,8 +186,8 @@ def test_an_expression_that_matches_once_in_years_is_found_on_both_sides() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("zone", ZONES[:2])
-def test_a_year_and_all_changes_of_the_clocks_in_ten_years_are_those_of_the_oracle(zone: str) -> None:
+def test_a_year_and_all_changes_of_the_clocks_in_ten_years_are_those_of_the_oracle() -> None:
+    zone = ZONES[0]
     changes = changes_of_cached(zone)
     assert len(changes) == 20
     day = timedelta(days=1)

@@ -36,6 +36,7 @@ from holdfast.store.sealing import (
 )
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock, RepeatingStore, contents_of
+from tests.backends import first_on_both
 from tests.builders import (
     START,
     a_delivery,
@@ -432,7 +433,7 @@ def test_a_process_without_the_key_is_refused(shared_ledger: SharedLedger) -> No
     assert arguments_of(shared_ledger.open(), task_id) == SECRET
 
 
-@pytest.mark.parametrize("mode", list(SealMode))
+@first_on_both("mode", [SealMode.SECRETS, SealMode.ALL, SealMode.NEVER], ledger="shared_ledger")
 def test_what_is_sealed_follows_the_setting_and_all_of_it_is_read_in_every_mode(
     shared_ledger: SharedLedger, mode: SealMode
 ) -> None:
@@ -504,7 +505,7 @@ def task_with_large_secret(_: Store) -> Callable[[Tx], object]:
 FIRST = [plan_with_secret, mail_with_secret, turn_with_secret, task_with_large_secret]
 
 
-@pytest.mark.parametrize("case", FIRST, ids=lambda case: case.__name__)
+@first_on_both("case", FIRST, ledger="shared_ledger")
 def test_a_write_that_seals_the_first_secret_inside_its_transaction_works(
     shared_ledger: SharedLedger, case: Callable[[Store], Callable[[Tx], object]]
 ) -> None:
@@ -522,7 +523,7 @@ async def _all_at_once(store: Store, writes: list[Callable[[Tx], object]]) -> li
     return await asyncio.gather(*(store.write(write) for write in writes), return_exceptions=True)
 
 
-@pytest.mark.parametrize("case", FIRST, ids=lambda case: case.__name__)
+@first_on_both("case", FIRST, ledger="shared_ledger")
 def test_it_works_in_a_group_with_others_that_succeed_and_fail(
     shared_ledger: SharedLedger, case: Callable[[Store], Callable[[Tx], object]]
 ) -> None:

@@ -198,7 +198,7 @@ async def test_a_process_that_dies_at_some_write_loses_and_doubles_nothing(seed:
 async def test_a_process_that_dies_at_any_write_loses_and_doubles_nothing(where: str, seed: int) -> None:
     points = [one for one in await points_of_a_day() if (one.where == "inside") == (where == "inside")]
     # Every kind of write is there many times, and nothing of a write is there before its end.
-    step = 5 if where == "between" else 60
+    step = 12 if where == "between" else 90
 
     for point in points[random.Random(seed).randrange(step) :: step]:
         await lives_in_memory(point)

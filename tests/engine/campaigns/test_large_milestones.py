@@ -1,4 +1,4 @@
-"""A milestone of a million items: built and read in bounded memory, in about as many bits."""
+"""A milestone of very many items: built and read in bounded memory, in about as many bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.testing import FakeClock
 from tests.engine.campaigns.campaign_world import a_spec
 from tests.engine.tables import execute
 
-MILLION = 1_000_000
+MANY = 100_000
 _ROWS = {
     # The rows of a campaign with many items, of which two thirds are done.
     "sqlite": "WITH RECURSIVE places (place) AS (SELECT 0 UNION ALL SELECT place + 1 FROM places "
@@ -32,16 +32,16 @@ _INSERT = (
 
 
 @pytest.mark.slow
-async def test_a_milestone_of_a_million_items_is_small_and_read_in_bounded_memory(
+async def test_a_milestone_of_many_items_is_small_and_read_in_bounded_memory(
     store: Store, clock: FakeClock
 ) -> None:
     campaigns = Campaigns(store, clock)
-    draft = await campaigns.create("million", a_spec(Phase(name="analysis", task="analyse")))
+    draft = await campaigns.create("many", a_spec(Phase(name="analysis", task="analyse")))
     dialect = "postgres" if "Postgres" in type(store).__name__ else "sqlite"
-    rows = _ROWS[dialect].format(last=MILLION - 1)
+    rows = _ROWS[dialect].format(last=MANY - 1)
     execute(store, rows + _INSERT.format(campaign=draft.id))
-    execute(store, f"UPDATE campaigns SET items = {MILLION}")
-    campaign = await campaigns.get("million")
+    execute(store, f"UPDATE campaigns SET items = {MANY}")
+    campaign = await campaigns.get("many")
 
     tracemalloc.start()
     prepared = await store.read(lambda tx: prepared_milestone(tx, campaign, "all", now=clock.now()))
@@ -50,19 +50,19 @@ async def test_a_milestone_of_a_million_items_is_small_and_read_in_bounded_memor
     tracemalloc.stop()
 
     assert saved is not None
-    assert sum(len(packed) for packed in prepared.places) < 10_000
-    assert peak < 64 * 1024 * 1024
+    assert sum(len(packed) for packed in prepared.places) < 1_000
+    assert peak < 6.4 * 1024 * 1024
     places = await store.read(lambda tx: tx.campaign_checkpoints.places(saved[-1].id, 0))
     assert places is not None
-    assert len(places) == 666_667
+    assert len(places) == 66_667
     since = await store.read(lambda tx: changed_since(tx, saved[-1], campaign))
     assert [(one.undone, one.lost) for one in since] == [(0, 0)]
 
 
-def test_the_worst_case_of_a_million_items_takes_as_many_bits() -> None:
-    done = [place for place in range(MILLION) if hash(str(place)) & 1]
+def test_the_worst_case_of_many_items_takes_as_many_bits() -> None:
+    done = [place for place in range(MANY) if hash(str(place)) & 1]
 
-    packed = pack_places(done, MILLION)
+    packed = pack_places(done, MANY)
 
-    assert len(packed) <= MILLION / 8 + 1024
+    assert len(packed) <= MANY / 8 + 1024
     assert len(Places(packed)) == len(done)

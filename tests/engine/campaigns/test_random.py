@@ -28,7 +28,7 @@ ORDERS = (
 )  # fmt: skip
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_kept_counts_equal_a_full_recount_after_any_operations(seed: int) -> None:
     asyncio.run(Play(random.Random(seed)).go(memory_store(), 40))

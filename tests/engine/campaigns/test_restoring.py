@@ -451,7 +451,15 @@ async def test_a_write_that_runs_again_after_its_commit_gives_the_same_answer(
     assert (progress.is_over, progress.restore.undone) == (True, 2)
 
 
-@pytest.mark.parametrize("most", [8, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("ledger", "most"),
+    [
+        ("sqlite", 8),
+        pytest.param("sqlite", 60, marks=pytest.mark.slow),
+        pytest.param("postgres", 10, marks=pytest.mark.slow),
+    ],
+    indirect=["ledger"],
+)
 @pytest.mark.usefixtures("small_chunks")
 async def test_a_restore_that_dies_anywhere_goes_on_with_the_same_command(
     parts: Parts, clock: FakeClock, seed: int, most: int

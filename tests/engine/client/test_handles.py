@@ -41,6 +41,7 @@ def home(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(quick_path / "home"))
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_what_the_body_raises_comes_out_as_itself(url: str, gate: GateAndNotes) -> None:
     waiting = waiting_task(gate)
 
@@ -54,6 +55,7 @@ async def test_what_the_body_raises_comes_out_as_itself(url: str, gate: GateAndN
         await script()
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_step_may_open_another_ledger_whose_programs_are_no_part_of_it(
     url: str, quick_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ async def test_a_script_that_restarts_itself_goes_on_with_the_run_that_asked_for
         assert await soon(holdfast.handle(handle.id).result()) == "upgraded"
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_script_that_cannot_restart_itself_says_so_to_the_run_that_asks(url: str) -> None:
     async with hf.open(url, tasks=[upgrades]) as holdfast:
         handle = await holdfast.start(upgrades())
@@ -121,6 +124,7 @@ async def test_a_script_that_cannot_restart_itself_says_so_to_the_run_that_asks(
             await soon(handle.result())
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_what_is_no_function_cannot_restart(url: str) -> None:
     with pytest.raises(hf.BadInput, match="on_restart: a function of the reason is needed, not bool"):
         async with hf.open(url, tasks=[upgrades], on_restart=True):  # type: ignore[arg-type]
@@ -145,6 +149,7 @@ async def test_a_body_that_is_cancelled_leaves_its_work_in_good_order(url: str, 
         assert await holdfast.handle(ids[0]).status() is TaskStatus.PAUSED
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_when_the_work_itself_breaks_the_body_learns_it(
     url: str, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +164,7 @@ async def test_when_the_work_itself_breaks_the_body_learns_it(
             await asyncio.sleep(3600)
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_pause_that_could_not_be_saved_is_an_error_unless_the_body_has_one(
     url: str, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

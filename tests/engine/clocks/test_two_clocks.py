@@ -115,7 +115,7 @@ def not_yet() -> hf.DidNotHappen:
 # --- leases
 
 
-@pytest.mark.parametrize("seconds", [-45, -3600, 45, 3600])
+@pytest.mark.parametrize("seconds", [-3600, 45])
 async def test_a_machine_with_another_clock_carries_a_run_under_one_claim(
     url: str, opens: Opens, tmp_path: Path, seconds: int
 ) -> None:

@@ -11,6 +11,7 @@ import holdfast as hf
 from holdfast.core.errors import CannotSeal, KeyProblem
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.sealing import MemoryKey
+from tests.backends import first_on_both
 from tests.engine.workers import carrying, soon, until
 from tests.shared_ledgers import SharedLedger
 
@@ -64,7 +65,7 @@ async def take(_given: Any) -> None:
 EXPECTED: dict[str, Any] = {"small": [SECRET], "large": [LARGE], "argument": SECRET, "list": [SECRET]}
 
 
-@pytest.mark.parametrize("which", EXPECTED)
+@first_on_both("which", list(EXPECTED), ledger="shared_ledger")
 async def test_a_run_waits_for_a_key_that_is_away_and_its_program_hears_nothing_of_it(
     shared_ledger: SharedLedger, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:

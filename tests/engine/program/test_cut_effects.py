@@ -15,6 +15,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine.client.handles import Handle
 from holdfast.testing import Crashed
+from tests.backends import first_on_both
 from tests.engine.stage import Stage
 
 pytestmark = pytest.mark.slow
@@ -155,7 +156,7 @@ async def carried(stage: Stage, task: Any) -> Handle[Any]:
 # --- by class
 
 
-@pytest.mark.parametrize("way", WAYS)
+@first_on_both("way", list(WAYS))
 @pytest.mark.parametrize("effect", [hf.opaque, hf.keyed("24h")])
 async def test_an_effect_that_its_program_cancels_is_in_doubt_and_the_program_goes_no_further(
     stage: Stage, service: SlowService, way: str, effect: Any
@@ -188,7 +189,7 @@ async def test_however_the_program_goes_on_its_task_needs_review_first(
     assert statuses(stage, handle) == [EffectStatus.UNKNOWN]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@first_on_both("way", list(WAYS))
 @pytest.mark.parametrize("after", ["step", "turn", "end"])
 async def test_what_the_world_can_tell_needs_no_person(
     stage: Stage, service: SlowService, way: str, after: str
@@ -227,7 +228,7 @@ async def test_what_even_the_world_cannot_tell_is_put_before_a_person(
     assert b"verify says: the archive is away" in found.outcome
 
 
-@pytest.mark.parametrize("way", WAYS)
+@first_on_both("way", list(WAYS))
 @pytest.mark.parametrize("effect", [hf.read, hf.idempotent])
 async def test_what_may_be_repeated_leaves_nothing_behind(
     stage: Stage, service: SlowService, way: str, effect: Any

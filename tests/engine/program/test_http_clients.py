@@ -12,6 +12,7 @@ import requests
 
 import holdfast as hf
 from holdfast.core.transitions import EffectStatus, TaskStatus
+from tests.backends import on_sqlite
 from tests.engine.stage import Stage
 from tests.payments import Payments, taking_payments
 
@@ -58,6 +59,7 @@ WAYS = ["resets", "closes", "stalls", "answers half", "answers 500", "answers no
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("client", CLIENTS)
+@on_sqlite
 async def test_one_payment_stays_one_however_the_server_answers(
     stage: Stage, payments: Payments, client: Callable[[str], Any], how: str
 ) -> None:

@@ -68,9 +68,13 @@ def is_asked(store: Store) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [((WORD,), ()), ((), (WORD,)), ((), ())],
-    ids=["a secret then", "a secret now", "never"],
+    ("shared_ledger", "before", "after"),
+    [
+        *[("sqlite", (WORD,), ()), ("sqlite", (), (WORD,)), ("sqlite", (), ())],
+        pytest.param("postgres", (WORD,), (), marks=pytest.mark.slow),
+    ],
+    ids=["a secret then", "a secret now", "never", "a secret then, on PostgreSQL"],
+    indirect=["shared_ledger"],
 )
 async def test_what_was_done_is_not_done_again_by_a_process_that_knows_other_secrets(
     shared_ledger: SharedLedger, before: tuple[str, ...], after: tuple[str, ...]

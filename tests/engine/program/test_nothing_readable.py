@@ -33,8 +33,14 @@ LARGE = "tide " * INLINE_BYTES
 # For places that take a text.
 TEXTS = [canary.value for canary in CANARIES if isinstance(canary.value, str)]
 TEXT = "\n".join(TEXTS)
-# A name is short.
-NAMES = [text for text in TEXTS if len(text) < 120 and text.isprintable()]
+# A name is short. One of each shape, since each name is that of two steps, an event and a subtask.
+NAMES = list(
+    {
+        canary.shape: canary.value
+        for canary in reversed(CANARIES)
+        if isinstance(canary.value, str) and len(canary.value) < 120 and canary.value.isprintable()
+    }.values()
+)
 # Half of a secret is left where a text is cut at a fixed length, and looks like none: so many letters of it.
 HALVED = next(canary.secret for canary in CANARIES if canary.shape == "github")
 CUT = [f"{'x' * (length - 18)} {HALVED} and so on" for length in (120, 200, 2000, 4096)]
@@ -101,7 +107,7 @@ async def live(shared_ledger: SharedLedger) -> Stage:
     await go_on(stage, large, [*VALUES, LARGE])
     await talk(stage)
     await doubt(stage)
-    for text in (*NAMES, *TEXTS):
+    for text in TEXTS:
         with contextlib.suppress(hf.BadInput):
             await stage.start(_idle(), key=text, goal=text)
     await stage.store.write(leave_messages)
@@ -219,7 +225,8 @@ async def test_no_secret_can_be_read_in_any_row_or_file_of_a_server(
         contents = list(files_of(server._cluster, tmp_path / "copy"))
 
     assert len(contents) > 100
-    assert found_in(*contents) == set()
+    # The databases that every server has are copies of one another.
+    assert found_in(*set(contents)) == set()
 
 
 async def test_the_search_finds_every_shape_in_a_ledger_that_seals_nothing(tmp_path: Path) -> None:

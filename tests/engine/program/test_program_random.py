@@ -17,7 +17,7 @@ from holdfast.testing import FakeClock, crash_everywhere, memory_store
 from tests.crash.invariants import assert_ledger_is_whole
 
 # More of them for one run: HOLDFAST_PROGRAMS=1000 pytest -m slow tests/engine/program/test_program_random.py
-PROGRAMS = int(os.environ.get("HOLDFAST_PROGRAMS", "5"))
+PROGRAMS = int(os.environ.get("HOLDFAST_PROGRAMS", "3"))
 SEED = int(os.environ.get("HOLDFAST_SEED", "0")) or random.randrange(1, 10**6)
 
 Body = list[Any]

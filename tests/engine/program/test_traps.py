@@ -28,9 +28,10 @@ Everywhere = Callable[..., Any]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A trap is one of the program's own, whatever the database; only who works side by side may tell."""
+    """A trap is one of the program's own, whatever the database; only who writes side by side, or is woken by
+    what the database says is due, may tell."""
     if "everywhere" in metafunc.fixturenames:
-        is_parallel = any(word in metafunc.function.__name__ for word in ("parallel", "asyncio", "woken"))
+        is_parallel = any(word in metafunc.function.__name__ for word in ("parallel", "woken"))
         backends = ["memory", "postgres"] if is_parallel else ["memory"]
         metafunc.parametrize("ledger", backends, indirect=True)
 
@@ -423,9 +424,9 @@ async def parallel_tools(run: hf.Run) -> list[Any]:
         async with asyncio.TaskGroup() as group:
             calls = [
                 group.create_task(turn.tool(post, {"text": f"{turn.number}.{n}"}, id=f"call-{n}"))
-                for n in range(3)
+                for n in range(2)
             ]
-            sums = asyncio.gather(turn.step(add, 1, 1), turn.step(add, 2, 2), turn.step(slow_add, 3, 3))
+            sums = asyncio.gather(turn.step(add, 1, 1), turn.step(slow_add, 2, 2))
             found.extend(await sums)
         found.extend(call.result() for call in calls)
     return list(found)
@@ -435,8 +436,8 @@ async def test_parallel_tools_are_told_apart_by_their_ids(everywhere: Everywhere
     report = await everywhere(parallel_tools)
 
     assert report.result == [
-        *[2, 4, 6, "posted 1.0", "posted 1.1", "posted 1.2"],
-        *[2, 4, 6, "posted 2.0", "posted 2.1", "posted 2.2"],
+        *[2, 4, "posted 1.0", "posted 1.1"],
+        *[2, 4, "posted 2.0", "posted 2.1"],
     ]
 
 
@@ -554,13 +555,14 @@ async def test_a_step_belongs_to_the_turn_that_its_own_asyncio_task_is_in(everyw
 
 # --- restarted everywhere
 
-EVERY_TRAP = [value for value in list(globals().values()) if isinstance(value, hf.TaskDefinition)]
-
-
-@pytest.mark.parametrize(
-    "trap",
-    [pytest.param(trap, id=trap.name) for trap in EVERY_TRAP if trap is not carries_a_local],
+# One of each kind: what is left, what is kept, what is raised, what works side by side, and a plan.
+DRAINED_TRAPS = (
+    *(leaves_by_exception, closes_a_generator_early, nested_loops, decides_by_what_is_there),
+    *(creates_in_a_turn_that_is_left, odd_errors, context_in_threads, parallel_tools, plans_anew),
 )
+
+
+@pytest.mark.parametrize("trap", [pytest.param(trap, id=trap.name) for trap in DRAINED_TRAPS])
 async def test_a_restart_at_any_point_repeats_nothing_and_leaves_nothing_in_doubt(
     trap: hf.TaskDefinition[..., Any],
 ) -> None:
@@ -569,14 +571,21 @@ async def test_a_restart_at_any_point_repeats_nothing_and_leaves_nothing_in_doub
     assert (report.reviews, report.repeated) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "trap",
-    [pytest.param(trap, id=trap.name) for trap in (leaves_by_exception,)],
-)
-async def test_the_second_life_may_be_killed_at_every_point_too(trap: hf.TaskDefinition[..., Any]) -> None:
-    report = await crash_everywhere(trap, pairs=True)
+@hf.task(attempts=1)
+async def leaves_at_once_by_exception(run: hf.Run) -> str:
+    notes: hf.DurableList[Any] = run.list("notes", [0])
+    try:
+        async for turn in run.turns():
+            await turn.step(fail, "rough sea")
+    except ValueError as error:
+        notes.append(str(error))
+    return await run.step(post, f"{list(notes)}")
 
-    assert len(report.points) > 200
+
+async def test_the_second_life_may_be_killed_at_every_point_too() -> None:
+    report = await crash_everywhere(leaves_at_once_by_exception, pairs=True)
+
+    assert len(report.points) > 40
 
 
 async def test_a_task_that_is_saved_and_woken_survives_a_death_at_every_write(
@@ -588,7 +597,7 @@ async def test_a_task_that_is_saved_and_woken_survives_a_death_at_every_write(
 
     @hf.task(run_timeout="10m", smart_wake="always", wake_after="2m")
     async def long(run: hf.Run) -> int:
-        plan = run.plan([f"part-{number}" for number in range(5)])
+        plan = run.plan([f"part-{number}" for number in range(4)])
         async for item in plan:
             await item.step(work, item.number)
         return len(plan.items)

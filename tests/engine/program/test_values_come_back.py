@@ -159,7 +159,7 @@ async def test_a_program_with_secrets_in_every_place_is_killed_at_every_point() 
     values, tasks = FEW[:3], TASKS[1:]
     # Large: so that blobs are among what is stored.
     report = await crash_everywhere(
-        everywhere(values, pad=LARGE),
+        everywhere(values, pad=LARGE, turns=1),
         tasks=tasks,
         answers={QUESTION: values},
         mail=[(TOPIC, values)],
@@ -174,7 +174,12 @@ async def test_a_program_with_secrets_in_every_place_is_killed_at_every_point() 
 # --- forks
 
 
-@pytest.mark.parametrize("pad", ["", LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("shared_ledger", "pad"),
+    [("sqlite", LARGE), ("postgres", "")],
+    ids=["sqlite-large", "postgres-small"],
+    indirect=["shared_ledger"],
+)
 async def test_a_fork_has_the_values_of_its_source(shared_ledger: SharedLedger, pad: str) -> None:
     values = [*VALUES, pad]
     stage = shared_ledger.stage()

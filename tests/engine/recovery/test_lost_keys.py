@@ -206,6 +206,7 @@ async def test_a_task_whose_values_are_lost_ends_and_says_so_and_all_others_go_o
     assert "[sealed]" in repr(views["arguments"].arguments)
 
 
+@pytest.mark.parametrize("shared_ledger", ["sqlite"], indirect=True)
 async def test_a_key_is_told_from_that_of_other_arguments_as_far_as_that_is_possible(
     shared_ledger: SharedLedger,
 ) -> None:
@@ -221,6 +222,7 @@ async def test_a_key_is_told_from_that_of_other_arguments_as_far_as_that_is_poss
             await start(given(SECRET), key="arguments")
 
 
+@pytest.mark.parametrize("shared_ledger", ["sqlite"], indirect=True)
 async def test_a_step_that_was_given_a_lost_secret_is_not_taken_for_one_with_other_arguments(
     shared_ledger: SharedLedger,
 ) -> None:
@@ -253,6 +255,7 @@ async def test_a_step_that_was_given_a_lost_secret_is_not_taken_for_one_with_oth
     assert done == ["4711"]
 
 
+@pytest.mark.parametrize("shared_ledger", ["sqlite"], indirect=True)
 async def test_an_answer_that_was_lost_ends_the_task_that_asked(shared_ledger: SharedLedger) -> None:
     async with living(shared_ledger) as process:
         handle = await process.holdfast.start(asks("hidden"))
@@ -323,6 +326,7 @@ async def test_a_run_that_was_cut_short_and_whose_values_are_lost_is_a_failed_re
     )
 
 
+@pytest.mark.parametrize("shared_ledger", ["sqlite"], indirect=True)
 async def test_a_run_whose_plan_is_lost_is_a_failed_resume(shared_ledger: SharedLedger) -> None:
     stage = shared_ledger.stage()
     await stage.open(plans)

@@ -748,7 +748,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("where", "statement"), [("before", 0), ("inside", 1), ("inside", 3), ("inside", 6), ("after", 0)]
+    ("url", "where", "statement"),
+    [
+        *[("sqlite", "before", 0), ("sqlite", "inside", 1), ("sqlite", "inside", 6), ("sqlite", "after", 0)],
+        *[("postgres", "inside", 3), ("postgres", "after", 0)],
+    ],
+    indirect=["url"],
 )
 def test_a_process_that_is_killed_while_it_retries_leaves_none_or_one_follow_up_run(
     url: str, where: str, statement: int

@@ -435,7 +435,14 @@ def a_task_with(attempts: int | None) -> dict[str, int | None]:
     return {"research": research.named_attempts}
 
 
-@pytest.mark.parametrize(("attempts", "deaths"), [(1, 3), (2, 3), (3, 3), (4, 4), (20, 20)])
+@pytest.mark.parametrize(
+    ("ledger", "attempts", "deaths"),
+    [
+        *(("sqlite", attempts, deaths) for attempts, deaths in [(1, 3), (2, 3), (3, 3), (4, 4), (20, 20)]),
+        pytest.param("postgres", 4, 4, marks=pytest.mark.slow),
+    ],
+    indirect=["ledger"],
+)
 async def test_a_task_is_given_up_when_the_attempts_that_it_names_are_spent(
     lives: Lives, store: Store, attempts: int, deaths: int
 ) -> None:

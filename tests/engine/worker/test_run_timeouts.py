@@ -23,6 +23,7 @@ from holdfast.engine.recovery.resume import retrying
 from holdfast.engine.recovery.wakes import WakeTimer, cancelling_wake
 from holdfast.store import Store
 from holdfast.testing import memory_store
+from tests.backends import on_sqlite
 from tests.engine.stage import Stage
 from tests.engine.workers import GateAndNotes, carrying, soon, until
 
@@ -54,6 +55,7 @@ def long_task(
     return long  # type: ignore[no-any-return]
 
 
+@on_sqlite
 async def test_eight_hours_of_work_finish_under_a_run_timeout_of_ten_minutes(
     stage: Stage, gate: GateAndNotes
 ) -> None:

@@ -133,7 +133,10 @@ def test_while_the_server_is_gone_callers_are_told_so_and_later_all_goes_on(
 
 
 @pytest.mark.slow
-def test_a_store_can_be_closed_while_its_server_is_gone(tmp_path: Path) -> None:
+def test_a_store_can_be_closed_while_its_server_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_groups, "RETRY_FOR_S", 1.0)
     with PostgresServer.start(tmp_path) as server:
         store = PostgresStore(server.create_database(), clock=FakeClock())
         emit(store, "something to fold")

@@ -62,6 +62,20 @@ STAGES = (
         tests=["tests/crash/test_kills.py"],
     ),
     SoakedTest(
+        name="a process that dies twice",
+        variable="HOLDFAST_PAIRS",
+        count=600,
+        seconds=200,
+        tests=["tests/crash/test_failpoints.py", "-k", "random_points"],
+    ),
+    SoakedTest(
+        name="a disk that fails",
+        variable="HOLDFAST_DISK_FAILURES",
+        count=2000,
+        seconds=200,
+        tests=["tests/crash/test_faults.py", "-k", "may_fail_once"],
+    ),
+    SoakedTest(
         name="long tasks that are saved and woken",
         variable="HOLDFAST_KILLS",
         count=300,

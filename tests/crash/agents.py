@@ -49,10 +49,10 @@ EFFECTS = TURNS * EFFECTS_PER_TURN
 START_S, MODEL_S, CALL_S = 0.05, 0.02, 0.001
 # A life ends when it has begun so many effects and a moment more, however quick the machine is.
 MOST_BEGUN, MOMENT_S = 20, 0.003
-# How many are struck earlier, while they open the ledger and recover; and when that has surely ended.
-EARLY, EARLY_S = 0.15, {"sqlite": 0.05, "postgresql": 0.15}
-# How many kill themselves at a statement; the others are killed from outside, at a moment.
-FROM_INSIDE = 0.3
+# Each seventh is struck earlier, while it opens the ledger and recovers; and when that has surely ended.
+EARLY_OF_SEVEN, EARLY_S = 3, {"sqlite": 0.05, "postgresql": 0.15}
+# Of ten, these kill themselves at a statement; the others are killed from outside, at a moment.
+FROM_INSIDE_OF_TEN = (0, 4, 7)
 MAX_CALL, MAX_STATEMENT = 120, 6
 # Kills here are not the fault of a run, so runs may be interrupted as often as it pleases us.
 PATIENCE = 1_000_000
@@ -278,6 +278,7 @@ class Loop:
         self._place = place
         self._kind: Kind = kind
         self._blow = blow
+        self._lives = 0
         self._chance = random.Random(seed)
         self._early_s = EARLY_S[place.url.partition(":")[0]]
 
@@ -287,6 +288,7 @@ class Loop:
         pid = fork(lambda: asyncio.run(life().live(say=pipe.say, wrapped=wrapped)))
         pipe.only_hear()
         heard = self._let_it_live(pipe)
+        self._lives += 1
         os.kill(pid, signal.SIGKILL if self._blow == "kill" else signal.SIGTERM)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if "finished" in (*heard, *iter(pipe.hear, "")):
@@ -300,7 +302,7 @@ class Loop:
 
     def _let_it_live(self, pipe: Pipe) -> list[str]:
         """Up to a moment while it recovers, or a moment after it has begun so many effects; what it said."""
-        is_early, begun = self._chance.random() < EARLY, self._chance.randint(1, MOST_BEGUN)
+        is_early, begun = self._lives % 7 == EARLY_OF_SEVEN, self._chance.randint(1, MOST_BEGUN)
         moment = self._chance.uniform(0, self._early_s if is_early else MOMENT_S)
         heard = [pipe.hear()]
         assert heard == ["began"]
@@ -311,7 +313,7 @@ class Loop:
 
     def _wrapping(self) -> Callable[[Store], Store]:
         """Some lives carry their death in them: before, inside or after one of their writes."""
-        if self._blow == "drain" or self._chance.random() >= FROM_INSIDE:
+        if self._blow == "drain" or self._lives % 10 not in FROM_INSIDE_OF_TEN:
             return lambda store: store
         where = self._chance.choice(["before", "inside", "after"])
         point = Failpoint(

@@ -82,7 +82,7 @@ STUCK_AFTER_S = 60.0
 LOOK_S = 0.01
 
 Blow = Literal["kill", "freeze", "long freeze", "jump"]
-BLOWS: dict[Blow, float] = {"kill": 0.35, "freeze": 0.3, "long freeze": 0.05, "jump": 0.3}
+WEIGHTS: dict[Blow, float] = {"kill": 0.35, "freeze": 0.3, "long freeze": 0.05, "jump": 0.3}
 
 # What an agent does in a turn: each of these once, in an order of its own, the last two at once.
 SLOTS: dict[str, EffectClass] = {
@@ -499,7 +499,9 @@ class Storm:
         return True
 
     def _strike(self) -> None:
-        (blow,) = self._chance.choices(list(BLOWS), list(BLOWS.values()))
+        # Each kind has been dealt once before one is dealt again, so that no storm is without one.
+        kinds = [blow for blow in WEIGHTS if not self.dealt[blow]] or list(WEIGHTS)
+        (blow,) = self._chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])
         worker = self._chance.choice(self._workers)
         match blow:
             case "kill":

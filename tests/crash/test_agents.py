@@ -60,9 +60,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 # In all: for each kind so much of it on each database. A server takes longer to be opened.
-KILLS = int(os.environ.get("HOLDFAST_KILLS") or 200)
+KILLS = int(os.environ.get("HOLDFAST_KILLS") or 100)
 SHARE = {"sqlite": 0.35, "postgresql": 0.15}
-DRAINS = 10
+DRAINS = 5
 
 
 def report_of(place: LedgerAddress, seed: int, blows: int, kind: Kind, blow: Blow) -> Report:
@@ -235,7 +235,7 @@ async def freeze_in_the_middle(place: LedgerAddress, moment: str, out: Pipe, tha
 
 
 # A process that has just started spares those that hold their locks for the length of its own leases.
-SPARED = timedelta(seconds=5)
+SPARED = timedelta(seconds=3)
 
 
 async def take_over(place: LedgerAddress, out: Pipe) -> None:
@@ -338,8 +338,8 @@ def test_a_process_that_slept_through_its_lease_changes_nothing_but_tells_what_i
 
 # --- the server crashes
 
-RESTARTS = 4
-BEGUN_BETWEEN = 80
+RESTARTS = 2
+BEGUN_BETWEEN = 120
 
 
 @pytest.fixture

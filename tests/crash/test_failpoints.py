@@ -29,10 +29,10 @@ from tests.crash.scenario import NAMES, Scenario
 
 pytestmark = pytest.mark.slow
 
-# How many pairs are tried on a server, where each takes a hundred times as long as in memory.
-PAIRS_ON_A_SERVER = 30
-# Of so many first deaths, one is followed by a death at every point, and the others by one for each state.
-EVERY_POINT_AFTER_ONE_OF = 3
+# How many pairs are tried at random on each database, where each takes long compared to one in memory.
+PAIRS = int(os.environ.get("HOLDFAST_PAIRS") or 10)
+# Of the points of a recovery, so many share a first death; after the next one it is the turn of others.
+SHARE_OF_RECOVERY = 6
 
 
 class Lives:
@@ -196,14 +196,21 @@ async def die_there_and_everywhere_after(memory: MemoryLedger, first: Failpoint,
     await before.first(first)
     snapshot = memory.snapshot()
     recovery = await memory.lives(snapshot, before).next()
-    points = points_of(recovery.calls, turn=turn // EVERY_POINT_AFTER_ONE_OF)
-    for second in points if turn % EVERY_POINT_AFTER_ONE_OF == 0 else states_of(points):
+    points = points_of(recovery.calls, turn=turn // SHARE_OF_RECOVERY)
+    for second in shared(points, turn):
         lives = memory.lives(snapshot, before)
         dead = await lives.next(second)
         await lives.next()
 
         assert dead.is_dead, f"{second} was not reached after {first}"
         lives.assert_nothing_is_lost_doubled_or_stuck()
+
+
+def shared(points: Sequence[Failpoint], turn: int) -> list[Failpoint]:
+    """One in so many of them, others each time, and the last one."""
+    if os.environ.get("HOLDFAST_EVERY_STATEMENT"):
+        return list(points)
+    return [*points[:-1][turn % SHARE_OF_RECOVERY :: SHARE_OF_RECOVERY], points[-1]]
 
 
 async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(
@@ -215,7 +222,7 @@ async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(
     firsts, nexts = (await recorded.first()).failpoints(), (await recorded.next()).failpoints()
     facts = recorded.facts
 
-    for number in range(1, PAIRS_ON_A_SERVER + 1):
+    for number in range(1, PAIRS + 1):
         lives = Lives(store, clock, place.locks, facts, name=f"{number}-")
         first, second = chance.choice(firsts), chance.choice(nexts)
         await lives.first(first)
@@ -223,25 +230,33 @@ async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(
         await lives.next()
         facts = lives.facts
 
-        if number % 10 == 0:
+        if number % 10 == 0 or number == PAIRS:
             print(f"up to {first}, {second}")
             lives.assert_nothing_is_lost_doubled_or_stuck(rounds=number + 1)
     store.close()
 
 
-def test_every_single_point_is_also_passed_by_a_real_kill(place: LedgerAddress) -> None:
-    """For a server a kill inside a transaction is a lost connection, whichever statement was the last."""
+def test_every_single_write_is_also_met_by_a_real_kill(place: LedgerAddress) -> None:
+    """Before it, inside it or after it, in turn: each state of the ledger is left once by a real kill.
+
+    The deaths in memory pass every point, and a kill inside a transaction is the same for a database,
+    whichever statement was the last.
+    """
     calls = recorded_calls(place)
-    points = points_of(calls, turn=0)
-    if place.is_file:
-        points = [point for call in calls for point in call.failpoints()]
+    points = [one_point_of(call, turn) for turn, call in enumerate(calls)]
 
     for number, point in enumerate(points, start=1):
         assert_was_killed(fork(partial(run, recover_and_live, place, point, number)))
 
-    assert len(points) > (50 if place.is_file else 40)
+    assert {point.where for point in points} == {"before", "inside", "after"}
+    assert len(points) > 10
     assert_ended_well(fork(partial(run, recover, place, len(points))))
     assert_ended_well(fork(partial(check, place, rounds=len(points) + 1)))
+
+
+def one_point_of(call: RecordedWrite, turn: int) -> Failpoint:
+    before, *inside, after = call.failpoints()
+    return [before, inside[turn % len(inside)] if inside else before, after][turn % 3]
 
 
 def recorded_calls(place: LedgerAddress) -> list[RecordedWrite]:

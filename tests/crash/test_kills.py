@@ -1,4 +1,4 @@
-"""A working process is killed hundreds of times, on both databases; what it was told stands every time.
+"""A working process is killed again and again, on both databases; what it was told stands every time.
 
 HOLDFAST_KILLS=100000 kills so many in all; HOLDFAST_SEED=… has the same kills again (as far as two processes
 that race against each other can do the same again).
@@ -21,8 +21,9 @@ from tests.servers import PostgresServer
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("HOLDFAST_KILLS") or 240)
-FRESH = 5
+KILLS = int(os.environ.get("HOLDFAST_KILLS") or 100)
+# So many of them on each database are processes that were not forked.
+FRESH = 2 if KILLS <= 100 else 5
 
 
 def begin_kills(place: LedgerAddress, seed: int, kills: int) -> subprocess.Popen[bytes]:
@@ -38,7 +39,7 @@ def report_of(process: subprocess.Popen[bytes]) -> KillReport:
     return msgspec.json.decode(output, type=KillReport)
 
 
-def test_hundreds_of_kills_lose_double_and_block_nothing(
+def test_many_kills_lose_double_and_block_nothing(
     quick_path: Path, postgres_server: PostgresServer, seed: int
 ) -> None:
     files, rows = quick_path / "sqlite", quick_path / "postgres"

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 T = TypeVar("T")
 
 CALLERS = 40
-RESTARTS = 4
+RESTARTS = 2
 # So many facts are acknowledged between one crash of the server and the next.
 FACTS_BETWEEN = 150
 

@@ -26,7 +26,9 @@ from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
 
-AGENTS, EFFECTS, STOPS = 8, 6, 6
+AGENTS, EFFECTS, STOPS = 8, 6, 4
+# For what is about signals and the end of a process: what it writes then is tested on both.
+on_a_file = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
 
 class NotesOnDisk:
@@ -142,6 +144,17 @@ def say_when_told(out: Pipe) -> None:
     Worker.stop = stop_and_say  # type: ignore[method-assign, assignment]
 
 
+def say_when_ready(out: Pipe) -> None:
+    """Signals are heard by then: before, one ends the process at once."""
+    run = Worker.run
+
+    async def say_and_run(worker: Worker) -> None:
+        out.say("ready")
+        await run(worker)
+
+    Worker.run = say_and_run  # type: ignore[method-assign]
+
+
 class Server:
     """A process that serves, started and heard."""
 
@@ -189,14 +202,27 @@ def world(quick_path: Path) -> NotesOnDisk:
     return NotesOnDisk(quick_path)
 
 
-def start(place: LedgerAddress, world: NotesOnDisk, *names: str, **arguments: object) -> list[str]:
+def start(place: LedgerAddress, world: NotesOnDisk, *names: str) -> list[str]:
     """The ids of tasks that were started, by a process of their own."""
+    return start_calls(place, world, lambda known: [known[name]() for name in names])
+
+
+def start_agents(place: LedgerAddress, world: NotesOnDisk) -> list[str]:
+    return start_calls(place, world, lambda known: [known["agent"](number) for number in range(AGENTS)])
+
+
+Known = dict[str, hf.TaskDefinition[..., Any]]
+
+
+def start_calls(
+    place: LedgerAddress, world: NotesOnDisk, calls: Callable[[Known], list[hf.Call[Any]]]
+) -> list[str]:
     out = Pipe()
 
     async def begin() -> None:
         known = {task.name: task for task in tasks_of(world, None)}
         async with hf.open(place.url, home=place.home) as holdfast:
-            handles = await holdfast.start_many([known[name](**arguments) for name in names])
+            handles = await holdfast.start_many(calls(known))
         out.say(" ".join(handle.id for handle in handles))
 
     child = fork(lambda: asyncio.run(begin()))
@@ -241,7 +267,11 @@ def statuses(place: LedgerAddress, task_id: str, expected: list[RunStatus]) -> N
     look(place, check)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [("sqlite", signal.SIGTERM), ("postgres", signal.SIGTERM), ("sqlite", signal.SIGINT)],
+    indirect=["place"],
+)
 def test_a_signal_in_the_midst_of_a_step_pauses_the_run_and_the_next_process_goes_on(
     place: LedgerAddress, world: NotesOnDisk, number: signal.Signals
 ) -> None:
@@ -274,6 +304,7 @@ def test_a_signal_in_the_midst_of_an_effect_waits_for_it_so_no_person_is_asked(
     assert world.notes() == {"pay begun": 1, "pay done": 1}
 
 
+@on_a_file
 def test_a_second_signal_is_obeyed_at_once(place: LedgerAddress, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world, drain_timeout=3600.0)
@@ -288,6 +319,7 @@ def test_a_second_signal_is_obeyed_at_once(place: LedgerAddress, world: NotesOnD
     assert world.notes() == {"step 1": 1, "step 2": 1}
 
 
+@on_a_file
 def test_an_idle_process_stops_at_once(place: LedgerAddress, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "shop")
     world.open_door()
@@ -302,6 +334,7 @@ def test_an_idle_process_stops_at_once(place: LedgerAddress, world: NotesOnDisk)
     assert server.end() == "stopped by SIGTERM, end"
 
 
+@on_a_file
 def test_sigusr1_asks_for_a_restart(place: LedgerAddress, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world)
@@ -325,6 +358,7 @@ def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(
     assert world.notes() == {"step before the restart": 1, "step after the restart": 1}
 
 
+@on_a_file
 def test_a_function_in_a_thread_does_not_keep_the_process_from_ending(
     place: LedgerAddress, world: NotesOnDisk
 ) -> None:
@@ -342,6 +376,7 @@ def be_impatient() -> None:
     Worker.longest_stop_s = property(lambda _worker: 1.0)  # type: ignore[assignment, method-assign]
 
 
+@on_a_file
 def test_a_drain_that_is_stuck_is_ended_by_force_and_what_it_carried_is_paused(
     place: LedgerAddress, world: NotesOnDisk
 ) -> None:
@@ -358,10 +393,13 @@ def test_drained_again_and_again_every_effect_is_done_once_and_no_person_is_aske
     place: LedgerAddress, world: NotesOnDisk, seed: int
 ) -> None:
     chance = random.Random(seed)
-    ids = [task_id for number in range(AGENTS) for task_id in start(place, world, "agent", number=number)]
+    ids = start_agents(place, world)
     for _ in range(STOPS):
-        server = Server(place, world)
-        time.sleep(chance.uniform(0.15, 0.6))  # a random moment: that is the test
+        ready = Pipe()
+        server = Server(place, world, prepare=partial(say_when_ready, ready))
+        assert ready.only_hear().hear() == "ready"
+        ready.close()
+        time.sleep(chance.uniform(0.0, 0.12))  # a random moment: that is the test
         server.signal(chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]))
         server.end()
     finish(place, world, ids)
@@ -374,7 +412,7 @@ def test_drained_again_and_again_every_effect_is_done_once_and_no_person_is_aske
 
 
 def test_processes_that_share_a_ledger_carry_every_run_once(place: LedgerAddress, world: NotesOnDisk) -> None:
-    ids = [task_id for number in range(AGENTS) for task_id in start(place, world, "agent", number=number)]
+    ids = start_agents(place, world)
     servers = [Server(place, world) for _ in range(3)]
 
     async def until_all_have_ended(holdfast: hf.Holdfast) -> None:

@@ -1,8 +1,8 @@
 """Processes that carry long tasks are killed between save, wake and resume, at moments drawn at random.
 
-A task works for fifteen seconds, and a run of it may take two and a half. HOLDFAST_KILLS=300 kills so often
-in all, over more tasks at a time; HOLDFAST_SEED=… draws the same moments again (as far as two processes meet
-at the same moments).
+A task works for four seconds, and a run of it may take one and a half. HOLDFAST_KILLS=300 kills so often
+in all, over more tasks at a time, which are longer; HOLDFAST_SEED=… draws the same moments again (as far as
+two processes meet at the same moments).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KILLS = int(os.environ.get("HOLDFAST_KILLS") or 20)
 # At a time. When one has ended, the next one begins, so that each kill hits work.
 TASKS = 3 if KILLS <= 20 else 10
-STEPS, STEP_S = 60, 0.25
-RUN_S = 2.5
-WAKE_AFTER_S = 0.5
+STEPS, STEP_S = 24 if KILLS <= 20 else 100, 0.15
+RUN_S = 1.5
+WAKE_AFTER_S = 0.4
 # A process that comes no further than this saves no run any more.
 PATIENCE_S = 60.0
 SAVED, WOKEN, ANY = "saved", "woken", "any"
@@ -95,9 +95,8 @@ class Strike(msgspec.Struct, frozen=True, kw_only=True):
     delay_s: float
 
     @classmethod
-    def drawn(cls, chance: random.Random) -> Strike:
-        after = chance.choice((SAVED, WOKEN, ANY))
-        # The save and the resume take some milliseconds, and the wait for the wake half a second.
+    def drawn(cls, after: str, chance: random.Random) -> Strike:
+        # The save and the resume take some milliseconds, and the wait for the wake most of half a second.
         longest = {SAVED: chance.choice((0.02, WAKE_AFTER_S)), WOKEN: 0.05, ANY: RUN_S}[after]
         return cls(after=after, delay_s=chance.uniform(0.0, longest))
 
@@ -129,8 +128,8 @@ def test_no_wake_is_lost_doubled_or_left_when_processes_are_killed_at_random(
     place: LedgerAddress, seed: int
 ) -> None:
     chance = random.Random(seed)
-    for _ in range(KILLS // 2):
-        how = Strike.drawn(chance)
+    for after in itertools.islice(itertools.cycle((SAVED, WOKEN, ANY)), KILLS // 2):
+        how = Strike.drawn(after, chance)
         victim = fork(lambda: live(place))
         killer = fork(lambda: strike(place, victim, how))  # noqa: B023 - they run at once
         assert_ended_well(killer)

@@ -32,6 +32,8 @@ MODULE = str(Path(__file__).with_name("carried_tasks.py"))
 PATIENCE_S = 60.0
 ITEMS, CONCURRENCY = 30, 6
 T = TypeVar("T")
+# For what is about signals and the end of a process.
+on_a_file = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
 
 class Fleet:
@@ -177,6 +179,7 @@ async def assert_all_is_done(holdfast: hf.Holdfast) -> None:
     assert taken == 0
 
 
+@on_a_file
 def test_a_run_that_needs_a_restart_gets_a_new_process_with_the_same_id(fleet: Fleet) -> None:
     async def begin(holdfast: hf.Holdfast) -> str:
         from tests.crash.carried_tasks import upgrade
@@ -194,6 +197,7 @@ def test_a_run_that_needs_a_restart_gets_a_new_process_with_the_same_id(fleet: F
     assert worker.wait(PATIENCE_S) == 0
 
 
+@on_a_file
 def test_a_service_manager_may_start_it_again_instead(fleet: Fleet) -> None:
     async def begin(holdfast: hf.Holdfast) -> str:
         from tests.crash.carried_tasks import upgrade
@@ -207,6 +211,7 @@ def test_a_service_manager_may_start_it_again_instead(fleet: Fleet) -> None:
     assert _status(fleet, task_id) is TaskStatus.PAUSED
 
 
+@on_a_file
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_signal_drains_and_a_second_one_stops_at_once(fleet: Fleet, count: int) -> None:
     async def begin(holdfast: hf.Holdfast) -> str:
@@ -271,7 +276,7 @@ def test_a_worker_goes_on_after_its_database_was_away(tmp_path: Path, quick_path
             fleet.until(lambda: ("waiting", worker.pid) in fleet.lines())
             server.stop("immediate")
             (place.home / "door").touch()  # its step ends while the database is away
-            time.sleep(2.0)
+            time.sleep(1.0)
             server.start_again()
             after = fleet.ledger(begin)
             for task_id in (before, after):

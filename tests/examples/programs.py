@@ -27,6 +27,8 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     opaque: tuple[str, ...] = ()
     # Whether several steps may be under way at once.
     is_parallel: bool = False
+    # The steps in which a process is really killed: one of each kind. None: every step.
+    killed_in: tuple[str, ...] | None = None
 
     @property
     def path(self) -> Path:
@@ -57,6 +59,7 @@ ALL = (
         steps=RESEARCH,
         result="The moon moves the tides.",
         world={"published.txt": 1},
+        killed_in=("searching for tides", "thinking, turn 2", "publishing: What moves the tides"),
     ),
     Example(
         name="research_pydantic_ai",
@@ -64,6 +67,7 @@ ALL = (
         result="The moon moves the tides.",
         world={"published.txt": 1},
         is_parallel=True,  # pydantic-ai calls the tools of one answer side by side
+        killed_in=("searching for tides", "thinking, turn 2", "publishing: What moves the tides"),
     ),
     Example(
         name="migration",
@@ -77,6 +81,12 @@ ALL = (
         ),
         result="3 files moved",
         world={"new/index.txt": 3},
+        killed_in=(
+            "prep: writing the inventory",
+            "transfer: copying grace.txt",
+            "integrate: writing the index",
+            "validate: comparing",
+        ),
     ),
     Example(
         name="approval",
@@ -90,11 +100,13 @@ ALL = (
         steps=("measuring in Brest", "measuring in Cuxhaven", "measuring in Saint-Malo"),
         result="the highest of 3 tides: 12.2 m in Saint-Malo",
         is_parallel=True,
+        killed_in=("measuring in Cuxhaven",),
     ),
     Example(
         name="poll",
         steps=tuple(f"look {look}: the archive is at {25 * look} %" for look in (1, 2, 3, 4)),
         result="the archive was ready at look 4",
+        killed_in=("look 2: the archive is at 50 %", "look 4: the archive is at 100 %"),
     ),
     Example(
         name="loop/after",
@@ -107,5 +119,6 @@ ALL = (
         ),
         result="Ada was told about the tides.",
         opaque=("searching for tides", "writing to Ada"),
+        killed_in=("thinking, turn 1", "searching for tides", "writing to Ada", "thinking, turn 3"),
     ),
 )

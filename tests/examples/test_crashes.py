@@ -60,9 +60,15 @@ def stage(ledger: Ledger, quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return CrashedExample(ledger, quick_path)
 
 
-@on_every_backend
 @pytest.mark.parametrize(
-    "task", [research.research, research_pydantic_ai.research], ids=["plain", "pydantic-ai"]
+    ("ledger", "task"),
+    [
+        ("sqlite", research.research),
+        ("postgres", research.research),
+        ("sqlite", research_pydantic_ai.research),
+    ],
+    indirect=["ledger"],
+    ids=["plain-sqlite", "plain-postgres", "pydantic-ai-sqlite"],
 )
 def test_the_research_agent_publishes_once_wherever_it_is_killed(
     stage: CrashedExample, task: hf.TaskDefinition[[str], str]
@@ -79,13 +85,29 @@ def test_the_research_agent_publishes_once_wherever_it_is_killed(
     assert 0 < report.repeated < len(report.points)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ledger", ["memory"], indirect=True)
-def test_the_research_agent_publishes_once_when_its_second_life_is_killed_too(stage: CrashedExample) -> None:
-    report = stage.crash(research.research("tides"), pairs=True, twice=True)
+@hf.task
+async def news(run: hf.Run) -> str:
+    """What the research agent does in a turn: think, then publish."""
+    texts = run.list("texts", of=str)
+    async for turn in run.turns(max=1):
+        texts.append(await turn.step(write))
+        await turn.tool(research.publish, {"text": texts[-1]}, id="call-1")
+    return texts[-1]
 
-    assert (report.result, report.reviews) == ("The moon moves the tides.", 0)
+
+async def write() -> str:
+    return "What moves the tides"
+
+
+@pytest.mark.parametrize("ledger", ["memory"], indirect=True)
+def test_the_tool_of_the_research_agent_publishes_once_when_its_second_life_is_killed_too(
+    stage: CrashedExample,
+) -> None:
+    report = stage.crash(news(), pairs=True, twice=True)
+
+    assert (report.result, report.reviews) == ("What moves the tides", 0)
     assert {len(world["published.txt"]) for world in stage.worlds} == {1}
+    assert any("and its next process" in point.where for point in report.points)
 
 
 @on_every_backend

@@ -1,4 +1,7 @@
-"""Every example is really killed inside every step, and goes on in a new process."""
+"""Every example is really killed inside a step of each kind, and goes on in a new process.
+
+`test_crashes.py` kills it at every point, in one process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.examples.programs import ALL, Example
 
 pytestmark = pytest.mark.slow
 
-DEATHS = [(example, step) for example in ALL for step in example.steps]
+DEATHS = [(example, step) for example in ALL for step in example.killed_in or example.steps]
 
 
 def start(place: Path, *command: str) -> tuple[int, list[str]]:

@@ -49,18 +49,18 @@ async def dead_producers(
 
 
 def killed_producers(place: LedgerAddress, scenario: Scenario) -> list[str]:
-    """The run ids of producers, each killed with SIGKILL at another point of the scenario: before and after
-    each write, and inside its transaction. Nothing of this process may be open."""
+    """The run ids of producers, each killed with SIGKILL at another write of the scenario: before it, inside
+    its transaction and after it, in turn. Nothing of this process may be open."""
     pipe = Pipe()
     child = fork(partial(_record, place, scenario, pipe))
     calls = msgspec.json.decode(pipe.only_hear().hear(), type=list[list[Failpoint]])
     assert_ended_well(child)
     pipe.close()
     run_ids: list[str] = []
-    for points in calls:
-        for point in (points[0], points[len(points) // 2], points[-1]):
-            run_ids.append(f"killed-{len(run_ids)}")
-            assert_was_killed(fork(partial(_die, place, scenario, run_ids[-1], point)))
+    for number, points in enumerate(calls):
+        run_ids.append(f"killed-{number}")
+        point = points[(len(points) - 1) * (number % 3) // 2]
+        assert_was_killed(fork(partial(_die, place, scenario, run_ids[-1], point)))
     return run_ids
 
 

@@ -22,9 +22,12 @@ from holdfast.core.events import EventKind
 from holdfast.core.flow import Flow
 from holdfast.core.flow_definition import FlowDefinition
 from holdfast.core.transitions import FlowStatus
+from holdfast.engine.client import flows as client_flows
 from holdfast.engine.client.flows import Flows, state_of
-from holdfast.engine.ledger.flows import NewFlow
-from holdfast.engine.ledger.ledger import MOST_STOPPED, Ledger
+from holdfast.engine.ledger import flows as ledger_flows
+from holdfast.engine.ledger import ledger
+from holdfast.engine.ledger.flows import NewFlow, stopping_rest
+from holdfast.engine.ledger.ledger import Ledger
 from holdfast.engine.producers.producers import Producers
 from holdfast.store import Store
 from holdfast.store.events import START
@@ -39,6 +42,8 @@ from tests.lifecycles.deaths import a_record, dead_producers, killed_producers
 
 # Short, so that the next process need not wait for the death of the last one.
 LEASE = timedelta(milliseconds=50)
+# So few tasks are asked to stop by one write, so that a small flow has several writes.
+MOST_STOPPED = 20
 # How long a paused write waits for a cancel that may wait for the write.
 WAITS_FOR_LOCK_S = 0.1
 TWO = a_definition(a_node("first"), a_node("second", "first"))
@@ -136,10 +141,13 @@ async def flows_with(store: Store, key: str) -> list[Flow]:
 
 @pytest.mark.slow
 async def test_a_cancel_that_dies_anywhere_is_repeated_or_finished_by_a_sweep(
-    store: Store, clock: FakeClock
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in (ledger, ledger_flows):
+        monkeypatch.setattr(module, "MOST_STOPPED", MOST_STOPPED)
+    monkeypatch.setattr(client_flows, "stopping_rest", partial(stopping_rest, limit=MOST_STOPPED))
     # More running tasks than one write asks to stop.
-    running = [f"n{number}" for number in range(MOST_STOPPED + 20)]
+    running = [f"n{number}" for number in range(MOST_STOPPED + 5)]
     wide = a_definition(*map(a_node, running), a_node("last", "n0"))
     worker, flows = FlowWorker(await Parts.begin(store, clock)), Flows(store, clock)
     points = await points_of_cancel(store, clock, worker, wide)
@@ -166,14 +174,14 @@ async def test_a_cancel_that_dies_anywhere_is_repeated_or_finished_by_a_sweep(
 async def points_of_cancel(
     store: Store, clock: FakeClock, worker: FlowWorker, definition: FlowDefinition
 ) -> list[Failpoint]:
-    """Before and after each write of a cancel, and after every hundredth statement inside one."""
+    """Before and after each write of a cancel, and after every twentieth statement inside one."""
     flow = await start(store, clock, definition)
     await worker.take()
     whole = FailingStore(store)
     await Flows(whole, clock).cancel(flow.id, reason="enough")
     await asyncio.gather(*map(worker.finish, worker.held.copy()))
     assert len(whole.calls) > 1
-    return [point for point in whole.failpoints() if point.where != "inside" or point.statement % 100 == 1]
+    return [point for point in whole.failpoints() if point.where != "inside" or point.statement % 20 == 1]
 
 
 async def die_at(point: Failpoint, store: Store, act: Callable[[Store], Awaitable[object]]) -> None:
@@ -267,9 +275,9 @@ def test_gateways_killed_with_sigkill_leave_nodes_that_start_exactly_once(place:
     asyncio.run(drive(store, SystemClock(), "whole", recovers=False))
     points = store.failpoints()
     store.close()
-    # Each third point, of another flow; tasks that a dead gateway left are ended by a later one.
+    # Each ninth point, of another flow; tasks that a dead gateway left are ended by a later one.
     killed = [
-        fork_and_wait(partial(die, place, f"r{number}", point)) for number, point in enumerate(points[::3])
+        fork_and_wait(partial(die, place, f"r{number}", point)) for number, point in enumerate(points[::9])
     ]
 
     whole = place.open()

@@ -179,7 +179,7 @@ async def end_what_is_left(store: Store, clock: FakeClock) -> None:
 
 
 @pytest.mark.slow
-def test_maintenance_is_really_killed_before_in_and_after_each_of_its_writes(place: LedgerAddress) -> None:
+def test_maintenance_is_really_killed_before_in_or_after_each_of_its_writes(place: LedgerAddress) -> None:
     pipe = Pipe()
     child = fork(partial(run_alone, record_points, place, pipe))
     points = msgspec.json.decode(pipe.only_hear().hear(), type=list[Failpoint])
@@ -208,14 +208,15 @@ def run_alone(
 
 
 async def record_points(store: Store, clock: FakeClock, pipe: Pipe) -> None:
-    """One point before, one inside and one after each write of a maintenance."""
+    """One point for each write of a maintenance: before it, inside it and after it, in turn."""
     MaintainedLedger(store)
     clock.advance(minutes=5)
     recording = FailingStore(store)
     await maintain(recording, clock)
     await end_what_is_left(store, clock)
-    places = {(point.call, point.where): point for point in recording.failpoints()}
-    pipe.say(msgspec.json.encode(list(places.values())).decode())
+    points = [call.failpoints() for call in recording.calls]
+    chosen = [own[(len(own) - 1) * (number % 3) // 2] for number, own in enumerate(points)]
+    pipe.say(msgspec.json.encode(chosen).decode())
 
 
 async def be_killed(store: Store, clock: FakeClock, point: Failpoint, number: int) -> None:

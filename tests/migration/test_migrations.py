@@ -458,7 +458,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 def test_of_several_processes_that_open_a_new_database_one_sets_it_up_and_the_others_wait(
     database: Database, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    children = [start(OPENS, database.dialect, database.address) for _ in range(5)]
+    children = [start(OPENS, database.dialect, database.address) for _ in range(3)]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -469,7 +469,7 @@ def test_of_several_processes_that_open_a_new_database_one_sets_it_up_and_the_ot
         child.stdin.flush()
     ends = [child.communicate(timeout=60) for child in children]
 
-    assert [child.returncode for child in children] == [0] * 5, [error for _, error in ends]
+    assert [child.returncode for child in children] == [0] * 3, [error for _, error in ends]
     ledger_ids = {output.strip() for output, _ in ends}
     assert len(ledger_ids) == 1
     assert ledger_ids != {"None"}
@@ -477,17 +477,16 @@ def test_of_several_processes_that_open_a_new_database_one_sets_it_up_and_the_ot
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [NEXT.number, LAST.number])
 def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_the_old_schema_whole(
     database: Database,
     released: list[Migration],
     start: Callable[..., subprocess.Popen[str]],
-    number: int,
 ) -> None:
     database.migrate(released)
     before = database.tables()
 
-    child = start(DIES, database.dialect, database.address, str(number))
+    # One migration is made by then, and the other, too, but not the end.
+    child = start(DIES, database.dialect, database.address, str(LAST.number))
     _, error = child.communicate(timeout=60)
 
     assert child.returncode == -signal.SIGKILL, error

@@ -13,6 +13,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Error,
     Page,
     Playwright,
     Request,
@@ -37,6 +38,7 @@ class OneBrowser:
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
         self._signed_in: dict[str, BrowserContext] = {}
+        self._tabs: dict[str, Page] = {}
 
     def new_context(self) -> BrowserContext:
         context = self._open().new_context(locale="en-GB", timezone_id="Europe/Berlin")
@@ -55,6 +57,13 @@ class OneBrowser:
         context.add_cookies([{"name": name, "value": value, "url": gateway.url}])
         return context
 
+    def tab(self, gateway: LiveGateway) -> Page:
+        """One that tests use one after another: it need not be made, and has read the script before."""
+        context = self.signed_in(gateway)
+        if gateway.url not in self._tabs:
+            self._tabs[gateway.url] = context.new_page()
+        return self._tabs[gateway.url]
+
     def _open(self) -> Browser:
         if self._browser is None:
             program = find_browser()
@@ -70,6 +79,7 @@ class OneBrowser:
             self._playwright.stop()
         self._browser = self._playwright = None
         self._signed_in.clear()
+        self._tabs.clear()
 
 
 _one_browser = pytest.StashKey[OneBrowser]()
@@ -93,6 +103,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """A gateway with something of everything. Tests only look at it, or change what they made themselves."""
     home = make_home(tmp_path_factory.mktemp("web", numbered=True) / "home")
     with LiveGateway(home) as gateway:
+        gateway.is_shared = True
         yield Filled(gateway, fill(gateway))
 
 
@@ -123,11 +134,22 @@ def visits(browser: OneBrowser) -> Iterator[Visits]:
     made.close()
 
 
-def _forget_and_close(page: Page) -> None:
+def _forget(page: Page) -> None:
     """Nothing that the page has stored in the browser is there for the next test."""
     if page.url.startswith("http"):
-        page.evaluate("() => localStorage.clear()")
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+
+
+def _forget_and_close(page: Page) -> None:
+    _forget(page)
     page.close()
+
+
+def _forget_and_leave(page: Page, gateway: LiveGateway) -> None:
+    """To where nothing runs, but at the same gateway: for another one the browser starts a process anew."""
+    page.unroute_all()
+    _forget(page)
+    page.goto(f"{gateway.url}/dashboard/static/theme.js")
 
 
 class Visits:
@@ -137,6 +159,7 @@ class Visits:
         self._browser = browser
         # What ends with the test: a context that it shares with others stays, without its page.
         self._closes: list[Callable[[], None]] = []
+        self._no_longer: list[Callable[[], None]] = []
         self.wrong: list[str] = []
         # What a test brings about on purpose, such as a gateway that is away.
         self.expected: list[str] = []
@@ -149,8 +172,17 @@ class Visits:
         theme: str = "light",
         width: int = 1280,
         height: int = 900,
+        fresh: bool = False,
     ) -> Visit:
-        """A visitor who came in by this link; without a link, one who is signed in and has opened no page."""
+        """A visitor who came in by this link; without a link, one who is signed in and has opened no page.
+
+        At the gateway that tests share they share a tab, too; `fresh`: not one that would keep a script or a
+        clock of this test.
+        """
+        if link is None and gateway.is_shared and not fresh and not self._closes:
+            page = self._browser.tab(gateway)
+            self._closes.append(partial(_forget_and_leave, page, gateway))
+            return self._watched(page, gateway.url, theme=theme, width=width, height=height)
         if link is None:
             page = self._browser.signed_in(gateway).new_page()
             self._closes.append(partial(_forget_and_close, page))
@@ -185,13 +217,24 @@ class Visits:
             if parts.scheme not in ("data", "blob") and parts.netloc != ours:
                 self.wrong.append(f"{page.url} asked {request.url}")
 
+        def failed(error: Error) -> None:
+            self.wrong.append(f"error on {page.url}: {error}")
+
         page.on("console", heard)
         page.on("request", asked)
-        page.on("pageerror", lambda error: self.wrong.append(f"error on {page.url}: {error}"))
+        page.on("pageerror", failed)
+
+        def no_longer() -> None:
+            page.remove_listener("console", heard)
+            page.remove_listener("request", asked)
+            page.remove_listener("pageerror", failed)
+
+        self._no_longer.append(no_longer)
 
     def close(self) -> None:
-        for close in self._closes:
+        for close in [*self._no_longer, *self._closes]:
             close()
         self._closes.clear()
+        self._no_longer.clear()
         left = [one for one in self.wrong if not any(words in one for words in self.expected)]
         assert left == []

@@ -26,6 +26,8 @@ class LiveGateway:
 
     def __init__(self, home: Path, *, port: int = 0, log: Path | None = None) -> None:
         self.home = home
+        # Whether the tests of a session visit it one after another.
+        self.is_shared = False
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         environ.pop("JOURNAL_STREAM", None)
         with (log or home / "up.log").open("ab") as stderr:

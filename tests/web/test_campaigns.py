@@ -81,7 +81,7 @@ def test_a_campaign_shows_its_progress_its_pace_and_its_limits(visits: Visits, f
 def test_charts_show_one_moment_in_24_hours_and_change_with_the_colours(
     visits: Visits, filled: Filled
 ) -> None:
-    visit = visits.sign_in(filled.gateway)
+    visit = visits.sign_in(filled.gateway, fresh=True)
     page = visit.page
     page.add_init_script(KEEPS_CHARTS)
     # All that was done was done in the first five minutes.

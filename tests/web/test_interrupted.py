@@ -38,6 +38,7 @@ def test_work_that_is_held_after_a_crash_loop_is_released_by_a_person(
     task = start(own, "tend", {"minutes": 60})
     own.until(lambda: status_of(own, task) == "running", "it runs")
     visit = visits.sign_in(own)
+    visit.goto("/")
     expect(visit.page.get_by_role("button", name="Release…")).to_have_count(0)
 
     crash(own)

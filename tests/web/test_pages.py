@@ -92,17 +92,21 @@ def test_a_page_is_clean_accessible_and_fits_in_light_in_dark_and_on_a_phone(
 def test_another_view_of_a_page_is_clean_accessible_and_fits(
     path: str, visits: Visits, filled: Filled, screenshots: Path | None
 ) -> None:
+    """Its parts are those of the pages above: it is read once, each second one as on a phone in the dark."""
     visit = visits.sign_in(filled.gateway)
     visit.goto(path.format_map(filled.ids))
     is_not_refused(visit.page)
-    visit.is_accessible()
     lays_out_tables(visit.page)
+    is_dark = VIEWS.index(path) % 2 == 1
+    if not is_dark:
+        visit.is_accessible()
     visit.shoot(screenshots, f"view-{re.sub(r'[^a-z]+', '-', path).strip('-')}")
     visit.page.emulate_media(color_scheme="dark")
     for width in (TABLET, PHONE):
         visit.page.set_viewport_size({"width": width, "height": 900})
         visit.fits()
-    visit.is_accessible()
+    if is_dark:
+        visit.is_accessible()
 
 
 @pytest.mark.parametrize(("theme", "width"), [("dark", 1280), ("light", PHONE)])

@@ -167,8 +167,9 @@ def test_a_terminal_that_is_closed_ends_the_dashboard(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_ends_by_itself_if_it_shall_not_wait(home: Path) -> None:
-    with Terminal(home, "demo", "--items", "3", "--pause", "0", "--no-wait") as terminal:
+@pytest.mark.parametrize("option", ["--no-wait", "--json"])
+def test_it_ends_by_itself_if_it_shall_not_wait(home: Path, option: str) -> None:
+    with Terminal(home, "demo", "--items", "3", "--pause", "0", option) as terminal:
         assert terminal.end() == 0
 
         assert "dashboard" not in terminal.shown

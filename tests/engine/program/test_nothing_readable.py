@@ -33,14 +33,8 @@ LARGE = "tide " * INLINE_BYTES
 # For places that take a text.
 TEXTS = [canary.value for canary in CANARIES if isinstance(canary.value, str)]
 TEXT = "\n".join(TEXTS)
-# A name is short. One of each shape, since each name is that of two steps, an event and a subtask.
-NAMES = list(
-    {
-        canary.shape: canary.value
-        for canary in reversed(CANARIES)
-        if isinstance(canary.value, str) and len(canary.value) < 120 and canary.value.isprintable()
-    }.values()
-)
+# A name is short.
+NAMES = [text for text in TEXTS if len(text) < 120 and text.isprintable()]
 # Half of a secret is left where a text is cut at a fixed length, and looks like none: so many letters of it.
 HALVED = next(canary.secret for canary in CANARIES if canary.shape == "github")
 CUT = [f"{'x' * (length - 18)} {HALVED} and so on" for length in (120, 200, 2000, 4096)]

@@ -152,7 +152,7 @@ def say_when_ready(out: Pipe) -> None:
         out.say("ready")
         await run(worker)
 
-    Worker.run = say_and_run  # type: ignore[method-assign]
+    Worker.run = say_and_run  # type: ignore[method-assign, assignment]
 
 
 class Server:

@@ -110,6 +110,13 @@ STAGES = (
         seconds=300,
         tests=["tests/security/test_fuzz.py"],
     ),
+    SoakedTest(
+        name="routes as they are documented",
+        variable="HOLDFAST_EXAMPLES",
+        count=40,
+        seconds=200,
+        tests=["tests/security/test_openapi.py"],
+    ),
 )
 
 

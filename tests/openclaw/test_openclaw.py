@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from tests.gateway.gateway_home import Cli, GatewayHome, gateway_home
 from tests.openclaw.packages import NpmAway, installed
-from tests.openclaw.programs import ClawClient, CliAnswer, OpenClaw
+from tests.openclaw.programs import ClawClient, OpenClaw
 
 pytestmark = pytest.mark.slow
 
@@ -78,11 +78,6 @@ class ClawWorld(msgspec.Struct, frozen=True, kw_only=True):
         self.gateway.wait_for(is_there, "no agent asked anything")
         return found[0]
 
-    def said(self, session: str, text: str) -> list[Any]:
-        """The messages with this text, as OpenClaw's CLI reads them."""
-        history = self.openclaw.call("chat.history", sessionKey=session).json
-        return [one for one in history["messages"] if one["content"] == [{"type": "text", "text": text}]]
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClawWorld]:
@@ -123,6 +118,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClawWorld]:
             receiving.join()
 
 
+def said(client: ClawClient, session: str, text: str) -> list[Any]:
+    """The messages with this text, as OpenClaw's client reads them."""
+    history = client.ask("chat.history", sessionKey=session)
+    return [one for one in history["messages"] if one["content"] == [{"type": "text", "text": text}]]
+
+
 # --- one row for each command
 
 Check = Callable[[Any], object]
@@ -133,7 +134,7 @@ def first_task(answer: Any) -> bool:
     return bool(task["status"] == "completed" and task["agentId"] == "main")
 
 
-# Methods that `openclaw gateway call` asks, with the parameters that OpenClaw's clients send.
+# Methods with the parameters that OpenClaw's clients send.
 CALLS: dict[str, tuple[str, dict[str, Any], Check]] = {
     "the tasks": ("tasks.list", {"limit": 50, "sortBy": "updatedAt"}, first_task),
     "a message": (
@@ -207,14 +208,12 @@ CALLS: dict[str, tuple[str, dict[str, Any], Check]] = {
 }
 
 
-@pytest.mark.parametrize("row", CALLS)
-def test_a_method_answers_the_real_cli(world: ClawWorld, row: str) -> None:
-    method, params, is_right = CALLS[row]
+def test_methods_answer_the_real_client(world: ClawWorld) -> None:
+    with world.openclaw.client() as client:
+        client.until_connected()
+        answers = {row: client.ask(method, **params) for row, (method, params, _) in CALLS.items()}
 
-    answer = world.openclaw.call(method, **params)
-
-    assert answer.status == 0, answer
-    assert is_right(answer.json), answer.out
+    assert {row: answers[row] for row, (_, _, is_right) in CALLS.items() if not is_right(answers[row])} == {}
 
 
 MORNING = {
@@ -231,12 +230,10 @@ MORNING = {
 def test_a_schedule_that_the_real_cli_adds_is_listed_by_it(world: ClawWorld) -> None:
     added = world.openclaw.call("cron.add", **MORNING)
 
-    listed = world.openclaw.call("cron.list", includeDisabled=True)
     command = world.openclaw.run_at("cron", "list", "--json")
 
-    assert (added.status, listed.status, command.status) == (0, 0, 0), (added, listed, command)
-    assert [job["id"] for job in command.json["jobs"]] == [added.json["id"]]
-    (one,) = listed.json["jobs"]
+    assert (added.status, command.status) == (0, 0), (added, command)
+    (one,) = command.json["jobs"]
     assert (one["id"], one["name"]) == (added.json["id"], "Morning brief")
     assert (one["schedule"]["expr"], one["payload"]["message"]) == ("0 7 * * *", "Brief me.")
 
@@ -248,12 +245,10 @@ def test_a_task_is_shown_and_cancelled_by_the_real_cli(world: ClawWorld) -> None
 
     shown = world.openclaw.call("tasks.get", taskId=task_id)
     cancelled = world.openclaw.call("tasks.cancel", taskId=task_id, reason="too slow")
-    missing = world.openclaw.call("tasks.cancel", taskId="task_none")
 
     assert (shown.json["task"]["id"], shown.json["task"]["status"]) == (task_id, "running")
     assert (cancelled.json["found"], cancelled.json["cancelled"]) == (True, True)
-    assert missing.json == {"found": False, "cancelled": False, "reason": "Task not found."}
-    assert [one.status for one in (shown, cancelled, missing)] == [0, 0, 0]
+    assert [one.status for one in (shown, cancelled)] == [0, 0]
 
 
 def test_a_question_is_read_and_answered_by_the_real_cli(world: ClawWorld) -> None:
@@ -261,16 +256,19 @@ def test_a_question_is_read_and_answered_by_the_real_cli(world: ClawWorld) -> No
     run = world.gateway.ask("agent", **asked)
     question = world.question()
 
-    shown = world.openclaw.call("question.get", id=question["id"]).json["question"]
-    answers = {"answers": {"answer": ["flood"]}}
-    resolved = world.openclaw.call("question.resolve", id=question["id"], answers=answers)
-    ended = world.openclaw.call("agent.wait", runId=run["runId"], timeoutMs=30_000).json
+    with world.openclaw.client() as client:
+        client.until_connected()
+        shown = client.ask("question.get", id=question["id"])["question"]
+        answers = {"answers": {"answer": ["flood"]}}
+        resolved = world.openclaw.call("question.resolve", id=question["id"], answers=answers)
+        ended = client.ask("agent.wait", runId=run["runId"], timeoutMs=30_000)
+        heard = said(client, run["sessionKey"], "you chose: flood")
 
     assert shown == question
     assert shown["questions"][0]["question"] == "Which tide?"
     assert resolved.json == {"status": "answered", "answers": answers}
     assert ended["status"] == "ok"
-    assert len(world.said(run["sessionKey"], "you chose: flood")) == 1
+    assert len(heard) == 1
 
 
 # Whole commands: whether they are told the address, their arguments, and what they print.
@@ -334,43 +332,54 @@ def test_commands_for_people_print_what_the_gateway_knows(world: ClawWorld) -> N
 def test_a_notice_arrives_once(world: ClawWorld) -> None:
     sent = {"to": "ada", "channel": "hook", "message": "only once", "idempotencyKey": "once"}
 
-    first, again = (world.openclaw.call("send", **sent).json for _ in range(2))
+    with world.openclaw.client() as client:
+        client.until_connected()
+        first, again = (client.ask("send", **sent) for _ in range(2))
 
     assert first == again
     assert [body["text"] for body in world.sink.bodies].count("only once") == 1
 
 
-def refusal(answer: CliAnswer) -> tuple[int, str, str]:
-    return answer.status, answer.json["error"]["code"], answer.json["error"]["message"]
-
-
 def test_what_is_not_answered_gets_the_errors_of_the_protocol(world: ClawWorld) -> None:
     unknown = world.openclaw.call("device.pair.list")
-    bogus = world.openclaw.call("tasks.list", bogus=True)
-    missing = world.openclaw.call("tasks.get", taskId="task_none")
-    delivered = world.openclaw.call(
-        "chat.send", sessionKey="main", message="x", deliver=True, idempotencyKey="no"
-    )
+    with world.openclaw.client() as client:
+        client.until_connected()
 
-    assert refusal(unknown) == (1, "INVALID_REQUEST", "unknown method: device.pair.list")
-    assert refusal(bogus) == (
-        1,
+        def refusal(method: str, **params: Any) -> tuple[str, str]:
+            answer = client.answer(client.begin(method, **params))
+            assert not answer["ok"]
+            return answer["code"], answer["message"]
+
+        bogus = refusal("tasks.list", bogus=True)
+        missing = refusal("tasks.get", taskId="task_none")
+        delivered = refusal("chat.send", sessionKey="main", message="x", deliver=True, idempotencyKey="no")
+        cancelled = client.ask("tasks.cancel", taskId="task_none")
+
+    assert unknown.status == 1
+    assert (unknown.json["error"]["code"], unknown.json["error"]["message"]) == (
+        "INVALID_REQUEST",
+        "unknown method: device.pair.list",
+    )
+    assert bogus == (
         "INVALID_REQUEST",
         "invalid tasks.list params: at root: unexpected property 'bogus'",
     )
-    assert refusal(missing) == (1, "INVALID_REQUEST", "task not found: task_none")
-    assert refusal(delivered)[:2] == (1, "INVALID_REQUEST")
+    assert missing == ("INVALID_REQUEST", "task not found: task_none")
+    assert delivered[0] == "INVALID_REQUEST"
+    assert cancelled == {"found": False, "cancelled": False, "reason": "Task not found."}
 
 
 def test_a_run_is_waited_for_and_aborted(world: ClawWorld) -> None:
     asked = {"agentId": "sleeper", "message": "abort me", "idempotencyKey": "abort"}
-    run = world.openclaw.call("agent", **asked).json
-    world.task_of("abort me")
+    with world.openclaw.client() as client:
+        client.until_connected()
+        run = client.ask("agent", **asked)
+        world.task_of("abort me")
 
-    running = world.openclaw.call("agent.wait", runId=run["runId"], timeoutMs=1).json
-    aborted = world.openclaw.call("chat.abort", sessionKey=run["sessionKey"], runId=run["runId"]).json
-    ended = world.openclaw.call("agent.wait", runId=run["runId"], timeoutMs=30_000).json
-    again = world.openclaw.call("sessions.abort", key=run["sessionKey"]).json
+        running = client.ask("agent.wait", runId=run["runId"], timeoutMs=1)
+        aborted = client.ask("chat.abort", sessionKey=run["sessionKey"], runId=run["runId"])
+        ended = client.ask("agent.wait", runId=run["runId"], timeoutMs=30_000)
+        again = client.ask("sessions.abort", key=run["sessionKey"])
 
     assert (run["status"], running) == ("accepted", {"runId": run["runId"], "status": "timeout"})
     assert aborted == {"ok": True, "aborted": True, "runIds": [run["runId"]]}
@@ -497,9 +506,9 @@ def test_the_real_client_connects_again_and_sees_the_truth(world: ClawWorld) -> 
             ]
             assert ended["status"] == "ok"
             assert world.started(how) == 1
-            assert len(world.said(f"agent:patient:{how}", how)) == 1
-            assert len(world.said(f"agent:patient:{how}", f"you said: {how}")) == 1
-            assert len(world.said("main", f"just before the {how}")) == 1
+            assert len(said(client, f"agent:patient:{how}", how)) == 1
+            assert len(said(client, f"agent:patient:{how}", f"you said: {how}")) == 1
+            assert len(said(client, "main", f"just before the {how}")) == 1
             assert world.started(f"just before the {how}") <= 1
             found = statuses(client)
             assert {task: found.get(task) for task in known} == known
@@ -511,7 +520,7 @@ def test_the_real_client_connects_again_and_sees_the_truth(world: ClawWorld) -> 
         assert ended["status"] == "ok"
         assert statuses(client)[task_id] == "completed"
         assert world.started("lasting") == 1
-        assert len(world.said("agent:patient:main", "you said: lasting")) == 1
+        assert len(said(client, "agent:patient:main", "you said: lasting")) == 1
 
 
 def has_begun(world: ClawWorld, text: str) -> bool:

@@ -20,7 +20,7 @@ from tests.api.stand_in import TOKEN, ServedDoors, served_doors
 pytestmark = pytest.mark.slow
 
 SEED = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(2**32))
-EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES") or 4)
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES") or 2)
 # A schema cannot say all that a method asks of its parameters: 81.0 is an integer there, too.
 NOT_PROMISED = [checks.positive_data_acceptance]
 # It has no end: tests/api/test_events.py reads it.

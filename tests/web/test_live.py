@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from tests.web.conftest import Visits
 from tests.web.gateways import LiveGateway
+from tests.web.visits import Filled
 
 pytestmark = pytest.mark.slow
 
@@ -132,35 +133,33 @@ def test_a_revoked_token_signs_its_browsers_out(visits: Visits, own: LiveGateway
     expect(visit.page.get_by_label("Token")).to_be_visible()
 
 
-def test_signing_out_and_in_again_with_a_token_comes_back_to_the_page(
-    visits: Visits, own: LiveGateway
-) -> None:
+def test_signing_out_and_in_again_with_a_token_comes_back_to_the_page(visits: Visits, filled: Filled) -> None:
     visits.expected += AWAY
-    visit = visits.sign_in(own)
+    visit = visits.sign_in(filled.gateway)
     visit.goto("/")
     visit.page.get_by_role("button", name="Sign out").click()
     visit.page.wait_for_url(re.compile("/dashboard/sign-in"))
 
-    visit.page.goto(f"{own.url}/?from=here")
+    visit.page.goto(f"{filled.gateway.url}/?from=here")
     visit.page.wait_for_url(re.compile("next="))
     visit.page.get_by_label("Token").fill("wrong")
     visit.page.get_by_role("button", name="Sign in").click()
     expect(visit.page.locator("#say")).to_contain_text("does not know this token")
-    visit.page.get_by_label("Token").fill(own.token)
+    visit.page.get_by_label("Token").fill(filled.gateway.token)
     visit.page.get_by_role("button", name="Sign in").click()
 
-    visit.page.wait_for_url(f"{own.url}/?from=here")
+    visit.page.wait_for_url(f"{filled.gateway.url}/?from=here")
     says(visit.page, "live")
 
 
-def test_the_sign_in_leads_to_no_other_site(visits: Visits, own: LiveGateway) -> None:
+def test_the_sign_in_leads_to_no_other_site(visits: Visits, filled: Filled) -> None:
     visits.expected += AWAY
     for there in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"):
-        visit = visits.open(own.url)
-        visit.page.goto(f"{own.url}/dashboard/sign-in?next={there}")
-        visit.page.get_by_label("Token").fill(own.token)
+        visit = visits.open(filled.gateway.url)
+        visit.page.goto(f"{filled.gateway.url}/dashboard/sign-in?next={there}")
+        visit.page.get_by_label("Token").fill(filled.gateway.token)
         visit.page.get_by_role("button", name="Sign in").click()
-        visit.page.wait_for_url(f"{own.url}/")
+        visit.page.wait_for_url(f"{filled.gateway.url}/")
 
 
 def test_a_button_says_that_the_gateway_does_not_answer(visits: Visits, own: LiveGateway) -> None:
@@ -193,8 +192,8 @@ def test_a_button_says_that_the_gateway_does_not_answer(visits: Visits, own: Liv
     expect(stale).to_be_visible()
 
 
-def test_the_keyboard_and_the_colours(visits: Visits, own: LiveGateway) -> None:
-    visit = visits.sign_in(own)
+def test_the_keyboard_and_the_colours(visits: Visits, filled: Filled) -> None:
+    visit = visits.sign_in(filled.gateway)
     visit.goto("/")
     visit.page.keyboard.press("?")
     expect(visit.page.locator("#help")).to_be_visible()

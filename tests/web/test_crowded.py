@@ -62,6 +62,7 @@ def test_a_page_beyond_the_limit_says_so_reads_itself_and_is_live_when_there_is_
 
             # It is read again although nothing tells it to.
             own.call("ledger.create", name="ask_owner", goal="ask", arguments={"question": "May I?"})
+            own.until(lambda: own.call("questions.list")["questions"], "the task asks")
             visit.page.clock.run_for(25_000)
             expect(visit.page.locator("#live")).to_contain_text("May I?")
             is_crowded(visit)

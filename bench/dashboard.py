@@ -54,8 +54,8 @@ SETTINGS: dict[str, Any] = {"gateway": {"rate_limit_per_s": 1e6}}
 IDS = ("task", "campaign", "item", "agent", "effect", "flow", "session", "schedule", "restart")
 ITEM = "repo-0000007"
 SESSION, SCHEDULE = "agent:main:bench", "yearly"
-# One open review, flow, restart, message of the session and firing of the schedule for so many tasks, and at
-# least so many of each that every page is full.
+# One flow, restart, message of the session and firing of the schedule for so many tasks, and at least so many
+# of each, and of open reviews, that every page is full.
 TASKS_FOR_EACH, LEAST_OF_EACH = 100, 150
 # The pages that a person has open most: on PostgreSQL only these, so that the benches stay quick.
 ON_POSTGRES = ("/", "/tasks", "/tasks/{task}", "/failures", "/reviews", "/campaigns/{campaign}", "/agents")
@@ -112,7 +112,7 @@ class Visited:
 
 
 def fill_records(store: Store, count: int) -> None:
-    """So many open reviews, flows and restarts, messages of one session, and firings of one schedule."""
+    """So many flows and restarts, messages of one session and firings of one schedule; and open reviews."""
     now = SystemClock().now()
     yearly = ScheduleSpec(at=now + timedelta(days=365), task="bench")
 
@@ -127,12 +127,14 @@ def fill_records(store: Store, count: int) -> None:
             updated_at=now,
         )
         tx.schedules.create(placed(made, now))
-        for number in range(count):
-            at = now - timedelta(minutes=1 + number)
+        # What waits for a person is work in flight: as much of it in each ledger.
+        for _ in range(LEAST_OF_EACH):
             task = a_task(status=TaskStatus.NEEDS_REVIEW)
             run = a_run(task, status=RunStatus.WAITING)
             put(tx, task, run)
             tx.effects.create(an_effect(task_id=task.id, run_id=run.id, status=EffectStatus.UNKNOWN))
+        for number in range(count):
+            at = now - timedelta(minutes=1 + number)
             tx.flows.create(a_flow(status=FlowStatus.SUCCEEDED))
             id_ = new_id("rst", at)
             tx.restarts.create(
@@ -149,7 +151,11 @@ def fill_records(store: Store, count: int) -> None:
             )
             # A week and a month have as many of them in each ledger.
             fired_at = now - timedelta(hours=12 * (1 + number))
-            tx.firings.create(a_firing(schedule=SCHEDULE, occurrence_at=fired_at, status=FiringStatus.DONE))
+            tx.firings.create(
+                a_firing(
+                    schedule=SCHEDULE, schedule_made_at=now, occurrence_at=fired_at, status=FiringStatus.DONE
+                )
+            )
 
     store.write_now(fill)
 

@@ -139,6 +139,20 @@ def test_the_history_of_a_schedule_is_read_latest_first(store: Store) -> None:
     assert [page, rest] == [[firings[2], firings[1]], [firings[0]]]
 
 
+def test_a_span_of_the_history_has_its_beginning_and_not_its_end(store: Store) -> None:
+    days = [a_firing(schedule="nightly", occurrence_at=later(days=day)) for day in range(5)]
+    fired(store, *days)
+
+    found = store.read_now(
+        lambda tx: tx.firings.page("nightly", since=later(days=1), before=later(days=4), limit=2)
+    )
+
+    assert found == [days[3], days[2]]
+    assert store.read_now(
+        lambda tx: tx.firings.page("nightly", since=later(days=1), before=later(days=2))
+    ) == [days[1]]
+
+
 def test_the_history_of_all_schedules_is_in_the_order_in_which_it_was_recorded(store: Store) -> None:
     ids = ("fire_9", "fire_1", "fire_5", "fire_3")
     firings = [

@@ -85,10 +85,13 @@ def _past(
     tx: Tx, schedule: Schedule, asked: CalendarAsked, by: ScheduleCaller, share: int
 ) -> tuple[list[Firing], bool]:
     """The latest firings of the span, and whether there are more."""
-    latest = tx.firings.page(
-        schedule.name, made_at=by.sees_since(schedule), before=asked.ends_at, limit=share + 1
+    found = tx.firings.page(
+        schedule.name,
+        made_at=by.sees_since(schedule),
+        since=asked.begins_at,
+        before=asked.ends_at,
+        limit=share + 1,
     )
-    found = [one for one in latest if one.occurrence_at >= asked.begins_at]
     return found[:share], len(found) > share
 
 

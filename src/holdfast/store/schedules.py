@@ -185,6 +185,7 @@ class FiringTable(Prunable[Firing]):
         schedule: str,
         *,
         made_at: datetime | None = None,
+        since: datetime | None = None,
         before: datetime | None = None,
         limit: int = 50,
     ) -> list[Firing]:
@@ -193,6 +194,7 @@ class FiringTable(Prunable[Firing]):
         params = {
             "schedule": schedule,
             "made_at": _made_at(made_at),
+            "since": -_LAST_MICROS if since is None else to_micros(since),
             "before": _LAST_MICROS if before is None else to_micros(before),
             "limit": limit,
         }

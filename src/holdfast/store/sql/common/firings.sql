@@ -50,9 +50,10 @@ SELECT * FROM firings
  ORDER BY occurrence_at DESC LIMIT 1;
 
 -- name: page_of_firings
--- The occurrences of a schedule, latest first; also of earlier ones of its name, or without them.
+-- Those of a schedule in a span of time, latest first; also those of earlier schedules of its name, or not.
 SELECT * FROM firings
- WHERE schedule = :schedule AND (schedule_made_at = :made_at OR :made_at = -1) AND occurrence_at < :before
+ WHERE schedule = :schedule AND (schedule_made_at = :made_at OR :made_at = -1)
+   AND occurrence_at >= :since AND occurrence_at < :before
  ORDER BY occurrence_at DESC LIMIT :limit;
 
 -- name: newest_firing

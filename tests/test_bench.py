@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import open_postgres, open_sqlite
-from bench.dashboard import IDS, NAMED, ON_POSTGRES, fill_records
+from bench.dashboard import IDS, LEAST_OF_EACH, NAMED, ON_POSTGRES, fill_records
 from bench.operators import IN_FLIGHT, fill_postgres, fill_sqlite
 from holdfast.api.reviews import read_page
 from holdfast.core.clock import SystemClock
@@ -50,4 +50,4 @@ def test_the_records_of_the_bench_of_the_dashboard_are_valid(tmp_path: Path) -> 
         fill_records(store, 5)
 
         assert store.verify() == []
-        assert len(store.read_now(lambda tx: read_page(tx, after="", limit=10)).reviews) == 5
+        assert len(store.read_now(lambda tx: read_page(tx, after="", limit=200)).reviews) == LEAST_OF_EACH

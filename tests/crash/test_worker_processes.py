@@ -276,7 +276,9 @@ def test_a_worker_goes_on_after_its_database_was_away(tmp_path: Path, quick_path
             fleet.until(lambda: ("waiting", worker.pid) in fleet.lines())
             server.stop("immediate")
             (place.home / "door").touch()  # its step ends while the database is away
-            time.sleep(1.0)
+            assert worker.stderr is not None
+            while "store_unavailable" not in (line := worker.stderr.readline()):
+                assert line, "the worker ended"
             server.start_again()
             after = fleet.ledger(begin)
             for task_id in (before, after):

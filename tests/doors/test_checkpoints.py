@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.api.checkpoints import CheckpointsAsked, count_failed_resumes, read_page
 from holdfast.core.checkpoint import CheckpointKind, encode_document
+from holdfast.core.errors import BadInput
 from holdfast.core.ids import new_checkpoint_id
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.recovery.checkpoints import to_checkpoint
@@ -384,3 +385,10 @@ def test_only_failed_resumes_that_need_a_person_are_listed_on_demand(run: Run, l
     assert [one.id for one in (*first.checkpoints, *rest.checkpoints)] == sorted(open_ids, reverse=True)
     assert (len(first.checkpoints), rest.next_page_token, count) == (2, None, 3)
     assert {one.task_name for one in first.checkpoints} == {a_task().name}
+
+
+def test_a_status_that_no_failed_resume_has_is_refused_beside_needs_person(ledger: Opens) -> None:
+    asked = CheckpointsAsked(needs_person=True, status=CheckpointStatus.RESUMED)
+
+    with ledger() as store, pytest.raises(BadInput, match="only failed resumes need a person"):
+        store.read_now(lambda tx: read_page(tx, asked))

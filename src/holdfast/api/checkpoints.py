@@ -11,7 +11,7 @@ from holdfast.api.contract import EVERYTHING
 from holdfast.api.pages import place_of
 from holdfast.api.params import IdText, PageSize, PageToken, Params, TargetText
 from holdfast.core.clock import EPOCH
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import BadInput, HoldfastError
 from holdfast.core.transitions import CheckpointStatus, TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
@@ -79,6 +79,8 @@ def _in_need(tx: Tx, page: list[Checkpoint]) -> list[Checkpoint]:
 
 
 def read_page(tx: Tx, asked: CheckpointsAsked) -> CheckpointPageView:
+    if asked.needs_person and asked.status not in (None, CheckpointStatus.FAILED_RESUME):
+        raise BadInput("needsPerson", f"only failed resumes need a person; leave out status {asked.status}")
     status = CheckpointStatus.FAILED_RESUME if asked.needs_person else asked.status
     of_task = None if asked.task_id is None else EVERYTHING.resolve(tx, asked.task_id)
     place = LAST if asked.page_token is None else place_of("ckpt", asked.page_token, tx.checkpoints.resolve)
